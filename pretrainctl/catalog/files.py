@@ -1,0 +1,81 @@
+"""Where recipes, profiles and templates lie: the user's configuration folder first, then what is shipped."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from pathlib import Path
+from typing import Literal
+
+from pretrainctl.errors import InputError, MissingError
+
+__all__ = ["Kind", "find", "names", "search_path", "template_dir"]
+
+Kind = Literal["recipes", "cluster_profiles"]
+
+_SINGULAR = {"recipes": "recipe", "cluster_profiles": "cluster profile"}
+_SUFFIXES = (".yaml", ".yml")
+
+
+def _shipped(folder: str) -> Path:
+    package = Path(__file__).resolve().parents[1]
+    for candidate in (package / "_data" / folder, package.parent / folder):
+        if candidate.is_dir():
+            return candidate
+    raise MissingError(f"the shipped folder {folder!r} is missing beside {package}", hint="install pretrainctl again")
+
+
+def _config_dir() -> Path:
+    chosen = os.environ.get("PRETRAINCTL_CONFIG")
+    if chosen:
+        return Path(chosen).expanduser()
+    base = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    return Path(base).expanduser() / "pretrainctl"
+
+
+def template_dir() -> Path:
+    """The folder of the script templates."""
+    return _shipped("templates")
+
+
+def search_path(kind: Kind) -> tuple[Path, ...]:
+    """Folders in which a name is looked for, the first wins."""
+    return (_config_dir() / kind, _shipped(kind))
+
+
+def names(kind: Kind) -> tuple[str, ...]:
+    """Names that `find` knows, sorted."""
+    return tuple(
+        sorted(
+            {
+                file.stem
+                for folder in search_path(kind)
+                if folder.is_dir()
+                for file in folder.iterdir()
+                if file.suffix in _SUFFIXES and not file.name.startswith(".")
+            }
+        )
+    )
+
+
+def find(kind: Kind, name: str, *, beside: Path | None = None) -> Path:
+    """The file of a recipe or profile.
+
+    A `name` with a slash or a YAML suffix is a path; a relative one starts at the folder of `beside`, or at
+    the current folder. With `beside`, a bare name finds another file than `beside` itself, so that a user's
+    `leonardo.yaml` can extend the shipped one of the same name. InputError names the nearest known name.
+    """
+    if "/" in name or name.endswith(_SUFFIXES):
+        path = (beside.parent if beside else Path()) / Path(name).expanduser()
+        if not path.is_file():
+            raise InputError(f"there is no {_SINGULAR[kind]} file {path}", hint="check the path")
+        return path
+    for folder in search_path(kind):
+        for suffix in _SUFFIXES:
+            path = folder / f"{name}{suffix}"
+            if path.is_file() and not (beside and path.resolve() == beside.resolve()):
+                return path
+    known = names(kind)
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known) or 'none'}; a path works too"
+    raise InputError(f"there is no {_SINGULAR[kind]} {name!r}", hint=hint)

@@ -1,0 +1,214 @@
+"""YAML 1.2 as plain values, each with the place it came from; `extends:` and `--set` on top."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq, TaggedScalar
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+from pretrainctl.catalog.files import Kind, find
+from pretrainctl.errors import InputError
+
+__all__ = ["Document", "Key", "Origin", "override", "read_document"]
+
+Key = tuple[str | int, ...]
+"""Where a value stands: keys and list positions from the top."""
+
+
+_DEEPEST = 20
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Who wrote a value: a file and its line (from 1), or `--set` with what was typed."""
+
+    source: str
+    line: int | None = None
+
+    def __str__(self) -> str:
+        return self.source if self.line is None else f"{self.source}:{self.line}"
+
+
+@dataclass
+class Document:
+    """Plain values of one recipe or profile, and the origin of each."""
+
+    values: dict[str, Any]
+    origins: dict[Key, Origin] = field(default_factory=dict)
+
+    def origin(self, key: Key) -> Origin:
+        """The origin of a value, or of the nearest section around it."""
+        while key not in self.origins and key:
+            key = key[:-1]
+        return self.origins[key]
+
+    def newest(self, key: Key) -> Origin:
+        """Who wrote last inside a section: a setting, else the file that was asked for, else whoever wrote it."""
+        inside = [origin for known, origin in self.origins.items() if known[: len(key)] == key]
+        settings = [origin for origin in inside if origin.line is None]
+        asked_for = [origin for origin in inside if origin.source == self.origins[()].source]
+        return (settings or asked_for[:1] or [self.origin(key)])[-1]
+
+
+def read_document(kind: Kind, path: Path) -> Document:
+    """Read a file and all that it extends, the nearest last; InputError names file and line."""
+    chain: list[Document] = []
+    seen: set[Path] = set()
+    current: Path | None = path
+    while current is not None:
+        if current.resolve() in seen:
+            raise InputError(f"{current} extends itself", hint="break the circle of `extends:`")
+        seen.add(current.resolve())
+        document = _read_file(current)
+        base = document.values.pop("extends", None)
+        if base is not None and not isinstance(base, str):
+            raise InputError(f"{document.origin(('extends',))}: `extends` is one name or path, not {base!r}")
+        chain.append(document)
+        current = None if base is None else find(kind, base, beside=current)
+    merged = chain.pop()
+    while chain:
+        _merge(merged, chain.pop())
+    return merged
+
+
+def override(document: Document, settings: Sequence[str]) -> None:
+    """Apply `key.subkey=value` settings in order; the value is read as YAML and replaces what was there."""
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        keys = name.strip().split(".")
+        if not equals or not all(keys):
+            raise InputError(f"--set {setting}: not of the form key.subkey=value")
+        try:
+            value = _plain(_load(text), Origin(f"--set {setting}"), (), {})
+        except YAMLError as error:
+            raise InputError(f"--set {setting}: the value is not YAML ({_problem(error)})") from error
+        place: Key = tuple(int(key) if key.isdigit() else key for key in keys)
+        target: Any = document.values
+        for depth, key in enumerate(keys[:-1], start=1):
+            target = _enter(target, key, keys[:depth], setting)
+            document.origins.setdefault(place[:depth], Origin(f"--set {setting}"))
+        last = keys[-1]
+        for known in [known for known in document.origins if known[: len(place)] == place]:
+            del document.origins[known]
+        document.origins[place] = Origin(f"--set {setting}")
+        if isinstance(target, list):
+            target[_position(target, last, keys, setting)] = value
+        else:
+            target[last] = value
+
+
+def _enter(target: Any, key: str, path: list[str], setting: str) -> Any:
+    if isinstance(target, list):
+        entered = target[_position(target, key, path, setting)]
+    else:
+        entered = target.get(key)
+        if entered is None:
+            entered = target[key] = {}
+    if not isinstance(entered, (dict, list)):
+        raise InputError(f"--set {setting}: {'.'.join(path)} is {entered!r}, which has no keys")
+    return entered
+
+
+def _position(target: list[Any], key: str, path: list[str], setting: str) -> int:
+    if not key.isdigit() or int(key) >= len(target):
+        raise InputError(
+            f"--set {setting}: {'.'.join(path[:-1]) or 'the top'} is a list of {len(target)}",
+            hint="say its position from 0, or set the whole list: key='[a, b]'",
+        )
+    return int(key)
+
+
+def _read_file(path: Path) -> Document:
+    try:
+        loaded = _load(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 text ({error.reason})") from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    except YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{path}:{mark.line + 1}" if mark else str(path)
+        raise InputError(f"{where}: broken YAML: {_problem(error)}", hint="check indentation and quotes") from error
+    if not isinstance(loaded, CommentedMap):
+        raise InputError(f"{path}:1: a mapping of keys is needed at the top")
+    origins: dict[Key, Origin] = {}
+    values = _plain(loaded, Origin(str(path), 1), (), origins)
+    return Document(values, origins)
+
+
+def _load(text: str) -> Any:
+    try:
+        return YAML().load(text)
+    except YAMLError:
+        raise
+    except Exception as error:
+        # ruamel lets errors of every kind out when a tag, a date or a number is none (`!!float x`, `2026-13-45`).
+        raise YAMLError(f"{type(error).__name__}: {error}") from error
+
+
+def _problem(error: YAMLError) -> str:
+    text = (error.problem if isinstance(error, MarkedYAMLError) else None) or str(error)
+    return " ".join(str(text).split())
+
+
+def _plain(value: Any, origin: Origin, place: Key, origins: dict[Key, Origin]) -> Any:
+    """Plain values out of ruamel's, which carry comments and lines."""
+    origins[place] = origin
+    if len(place) > _DEEPEST:
+        raise InputError(f"{origin}: nested too deeply, or an alias inside itself")
+    if isinstance(value, TaggedScalar) or getattr(getattr(value, "tag", None), "value", None):
+        raise InputError(f"{origin}: YAML tags such as {value.tag.value} are not used here")
+    if isinstance(value, CommentedMap):
+        result = {}
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise InputError(f"{origin}: the key {key!r} must be text")
+            line = value.lc.data[key][0] + 1 if key in (value.lc.data or {}) else origin.line
+            result[key] = _plain(item, Origin(origin.source, line), (*place, key), origins)
+        return result
+    if isinstance(value, CommentedSeq):
+        return [
+            _plain(item, Origin(origin.source, _item_line(value, index, origin)), (*place, index), origins)
+            for index, item in enumerate(value)
+        ]
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, int):
+        # ruamel reads an anchored true as an int of its own kind
+        return bool(value) if type(value).__name__ == "ScalarBoolean" else int(value)
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, date):
+        return value.isoformat()
+    raise InputError(f"{origin}: {value!r} cannot be used as a value")
+
+
+def _item_line(items: CommentedSeq, index: int, origin: Origin) -> int | None:
+    data = items.lc.data or {}
+    return data[index][0] + 1 if index in data else origin.line
+
+
+def _merge(base: Document, top: Document) -> None:
+    """Lay `top` over `base`: mappings key by key, all else replaced."""
+
+    def lay(under: dict[str, Any], over: dict[str, Any], place: Key) -> None:
+        for key, value in over.items():
+            here = (*place, key)
+            if isinstance(value, dict) and isinstance(under.get(key), dict):
+                lay(under[key], value, here)
+                continue
+            for known in [known for known in base.origins if known[: len(here)] == here]:
+                del base.origins[known]
+            under[key] = value
+            base.origins.update({known: origin for known, origin in top.origins.items() if known[: len(here)] == here})
+
+    lay(base.values, top.values, ())
+    base.origins[()] = top.origins[()]

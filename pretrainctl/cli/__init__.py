@@ -1,0 +1,1 @@
+"""Says: parse what was typed, call one workflow, show what it returned."""

@@ -1,0 +1,81 @@
+"""The `pretrainctl` command: every command, and how errors are shown."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from pretrainctl import __version__
+from pretrainctl.cli import demo, plan, run, sandbox
+from pretrainctl.errors import PretrainctlError
+
+__all__ = ["app", "main"]
+
+DEBUG_VARIABLE = "PRETRAINCTL_DEBUG"
+"""`1` shows tracebacks, as `--debug` does."""
+
+app = typer.Typer(
+    name="pretrainctl",
+    help="LLM pretraining on Slurm: runs that carry themselves to their token target.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"pretrainctl {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    if debug:
+        os.environ[DEBUG_VARIABLE] = "1"
+
+
+for part in (plan, run, demo):
+    part.register(app)
+app.add_typer(sandbox.app, name="sandbox")
+
+
+def main() -> None:
+    """Run a command; an error is one clear line, a hint, and a documented exit code (see `errors`)."""
+    try:
+        app()
+    except PretrainctlError as error:
+        _fail(str(error), error.hint, error.exit_code, error)
+    except OSError as error:
+        what = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
+        _fail(what, _OS_HINTS.get(error.errno or 0, ""), PretrainctlError.exit_code, error)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
+
+
+_OS_HINTS = {
+    errno.ENOSPC: "the file system is full: free some space",
+    errno.EDQUOT: "your quota is used up: free some space",
+    errno.EACCES: "check the permissions",
+    errno.EROFS: "the file system is read-only",
+}
+
+
+def _fail(message: str, hint: str, code: int, error: BaseException) -> None:
+    if os.environ.get(DEBUG_VARIABLE) == "1":
+        raise error
+    print(f"error: {message}", file=sys.stderr)
+    if hint:
+        print(f"hint: {hint}", file=sys.stderr)
+    sys.exit(code)

@@ -1,0 +1,121 @@
+"""Commands before anything is submitted: plan, render, and what recipes and clusters there are."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from pretrainctl.cli import view
+from pretrainctl.units import show_count, show_duration, show_size
+
+if TYPE_CHECKING:
+    from pretrainctl.schema import Plan
+
+__all__ = ["register"]
+
+Recipe = Annotated[str, typer.Argument(metavar="RECIPE", help="Name or path of a recipe.")]
+Cluster = Annotated[str | None, typer.Option("--cluster", "-c", help="Cluster profile; default: where we are.")]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Override a value: key.path=value, or cluster.key.path=value."),
+]
+Name = Annotated[str | None, typer.Option("--name", help="Name of the run; default: the recipe's.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands to the app."""
+    for command in (plan, render, recipes, clusters):
+        app.command()(command)
+
+
+def plan(
+    recipe: Recipe, cluster: Cluster = None, set_values: Sets = None, name: Name = None, as_json: Json = False
+) -> None:
+    """Work out a run: ranks, batch, steps, queue, node-hours. Submits nothing."""
+    from pretrainctl.workflows.plan import make_plan
+
+    made = make_plan(recipe, cluster, set_values=set_values or [], name=name)
+    if as_json:
+        view.print_json(made.model_dump(mode="json"))
+        return
+    view.print_pairs(_describe(made))
+    for note in made.notes:
+        view.note(f"note: {note}")
+
+
+def render(
+    recipe: Recipe,
+    cluster: Cluster = None,
+    set_values: Sets = None,
+    name: Name = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write all files of the bundle into this folder.")
+    ] = None,
+) -> None:
+    """Print the scripts of a run, or write all that would be submitted. Needs no Slurm, root or torch."""
+    from pretrainctl.workflows.render import render_recipe, write_bundle
+
+    bundle = render_recipe(recipe, cluster, set_values=set_values or [], name=name)
+    if output is not None:
+        for path in write_bundle(bundle, output):
+            print(path)
+        return
+    for file in ("job.sbatch", "task.sh"):
+        print(f"# ----- {file}")
+        sys.stdout.write(bundle.files[file])
+
+
+def recipes(as_json: Json = False) -> None:
+    """List recipes: yours and the shipped ones."""
+    _list("recipes", as_json=as_json)
+
+
+def clusters(as_json: Json = False) -> None:
+    """List cluster profiles: yours and the shipped ones."""
+    _list("cluster_profiles", as_json=as_json)
+
+
+def _list(kind: Literal["recipes", "cluster_profiles"], *, as_json: bool) -> None:
+    from pretrainctl.workflows.plan import list_catalog
+
+    rows = list_catalog(kind)
+    if as_json:
+        view.print_json([{"name": name, "description": text, "path": str(path)} for name, text, path in rows])
+        return
+    view.print_table(("NAME", "DESCRIPTION", "FILE"), [(name, text, str(path)) for name, text, path in rows])
+
+
+def _describe(plan: Plan) -> list[tuple[str, str]]:
+    geometry, estimate, training = plan.geometry, plan.estimate, plan.recipe.training
+    options = " ".join(f"--{key}={value}" if value else f"--{key}" for key, value in plan.directives.items())
+    ranks = f"{geometry.nodes} nodes x {geometry.tasks_per_node} = {geometry.world_size} ranks"
+    devices = f"{plan.gpus_per_node} GPUs a node" if plan.gpus_per_node else "CPUs only"
+    batch = (
+        f"{geometry.global_batch} samples = micro batch {geometry.micro_batch} x accumulation "
+        f"{geometry.accumulation} x {geometry.data_parallel} data-parallel ranks"
+    )
+    seconds = plan.recipe.resources.seconds_per_step
+    weights = show_count(estimate.parameters)
+    lead = show_duration(plan.profile.signals.lead)
+    jobs = "" if estimate.jobs is None else f"{estimate.jobs}, if a step takes {seconds:g} s"
+    return [
+        ("run", plan.name),
+        ("cluster", f"{plan.profile.name}, queue {plan.queue.name}"),
+        ("model", f"{weights} parameters, {show_count(estimate.flops_per_token)} FLOPs a token"),
+        ("ranks", f"{ranks}, {devices}" + (f", {geometry.spares} spare nodes" if geometry.spares else "")),
+        ("training", f"{training.precision}, ZeRO {training.zero_stage}, {plan.recipe.framework}"),
+        ("batch", batch),
+        ("steps", f"{geometry.total_steps} of {geometry.tokens_per_step} tokens = {geometry.tokens} tokens"),
+        (
+            "checkpoints",
+            f"every {plan.recipe.checkpoint.every_steps} steps, {show_size(estimate.checkpoint_bytes)} each",
+        ),
+        ("time limit", f"{show_duration(plan.recipe.resources.walltime)} a job, the signal {lead} before"),
+        ("jobs", jobs),
+        ("node-hours", f"{estimate.node_hours_per_job:.2f} a job at most"),
+        ("sbatch", options),
+    ]

@@ -1,0 +1,258 @@
+"""Commands on runs: parse, call one workflow, show."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pretrainctl.cli import view
+from pretrainctl.errors import InputError
+
+if TYPE_CHECKING:
+    from pretrainctl.schema.plan import Plan
+    from pretrainctl.workflows.status import RunStatus
+
+__all__ = ["register"]
+
+RunName = Annotated[str, typer.Argument(metavar="RUN", help="Name or folder of a run.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Cluster = Annotated[str | None, typer.Option("--cluster", "-c", help="Cluster profile; default: where we are.")]
+Sets = Annotated[list[str] | None, typer.Option("--set", help="Override a value: key.path=value.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands on runs to the app."""
+    for command in (launch, status, logs, metrics, checkpoints, stop, cancel, resume, reconcile):
+        app.command()(command)
+    app.command(hidden=True)(attempt)
+
+
+def launch(
+    recipe: Annotated[str, typer.Argument(help="Name or path of a recipe.")],
+    cluster: Cluster = None,
+    name: Annotated[str | None, typer.Option(help="Name of the run; default: the recipe's and the time.")] = None,
+    set_values: Sets = None,
+    mail_type: Annotated[str | None, typer.Option(help="As sbatch's: BEGIN, END, FAIL ...")] = None,
+    mail_user: Annotated[str | None, typer.Option(help="As sbatch's.")] = None,
+    ask_above: Annotated[float, typer.Option(help="Ask before more node-hours than this.")] = 100.0,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Plan, render and submit a run; it then carries itself to its token target."""
+    from pretrainctl.workflows.launch import launch as launch_run
+
+    def confirm(plan: Plan, run_dir: Path) -> bool:
+        estimate = plan.estimate
+        hours = estimate.node_hours_per_job * (estimate.jobs or 1)
+        jobs = f"about {estimate.jobs} jobs" if estimate.jobs else "as many jobs as it needs"
+        view.note(f"run {plan.name} in {run_dir}")
+        view.note(f"{estimate.node_hours_per_job:.2f} node-hours a job at most, {jobs}")
+        for line in plan.notes:
+            view.note(f"note: {line}")
+        if hours <= ask_above or yes:
+            return True
+        if not sys.stdin.isatty():
+            raise InputError(
+                f"{hours:.1f} node-hours are more than {ask_above:g}, and nobody can be asked",
+                hint="give --yes, or a higher --ask-above",
+            )
+        return typer.confirm(f"Submit {hours:.1f} node-hours?", err=True)
+
+    launched = launch_run(
+        recipe,
+        cluster,
+        set_values=set_values or [],
+        name=name,
+        confirm=confirm,
+        mail_type=mail_type,
+        mail_user=mail_user,
+    )
+    if launched is None:
+        view.note("nothing was submitted")
+        raise typer.Exit(1)
+    for message in launched.messages:
+        view.note(message)
+    if as_json:
+        view.print_json(
+            {
+                "run": launched.run.record.name,
+                "path": str(launched.run.path),
+                "job_ids": launched.job_ids,
+                "node_hours_per_job": launched.plan.estimate.node_hours_per_job,
+            }
+        )
+    else:
+        print(f"submitted {launched.run.record.name}: job {', '.join(map(str, launched.job_ids))}")
+        view.note(f"watch it with `pretrainctl status {launched.run.record.name}`, or `pretrainctl logs -f`")
+
+
+def status(
+    name: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A run; default: all.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Where a run stands, or all runs."""
+    from pretrainctl.workflows.status import survey
+
+    found = survey(name)
+    for problem in found.problems:
+        view.note(f"warning: {problem}")
+    if as_json:
+        view.print_json(found.runs[0] if name is not None else found.runs)
+    elif name is not None:
+        view.print_pairs(_describe(found.runs[0]))
+    elif not found.runs:
+        view.note("no runs here; `pretrainctl launch` makes one, PRETRAINCTL_RUNS names other folders to look in")
+    else:
+        view.print_table(
+            ("RUN", "PHASE", "STEP", "LOSS", "ATTEMPTS", "JOB", "STATE", "LAST EVENT"),
+            [
+                (
+                    run.name,
+                    run.phase,
+                    _progress(run),
+                    view.show_number(run.loss, ".4f"),
+                    str(run.attempts),
+                    str(run.job_id or "-"),
+                    run.job_state or "-",
+                    f"{run.last_event} ({view.ago(run.last_event_time)})",
+                )
+                for run in found.runs
+            ],
+        )
+
+
+def _progress(run: RunStatus) -> str:
+    return f"{run.step or 0}/{run.target_steps}"
+
+
+def _describe(run: RunStatus) -> list[tuple[str, str]]:
+    start = "" if run.expected_start is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(run.expected_start))
+    return [
+        ("run", run.name),
+        ("folder", run.path),
+        ("cluster", run.cluster),
+        ("phase", run.phase),
+        ("step", f"{_progress(run)}" + (f" ({view.ago(run.last_sample_time)})" if run.last_sample_time else "")),
+        ("tokens", "" if run.tokens is None else str(run.tokens)),
+        ("loss", "" if run.loss is None else f"{run.loss:.4f}"),
+        ("attempts", f"{run.attempts}, restarts inside them {run.restarts}"),
+        ("job", "" if run.job_id is None else f"{run.job_id} {run.job_state}"),
+        ("nodes", ", ".join(run.nodes)),
+        ("waits for", run.reason),
+        ("expected start", start),
+        ("chained jobs queued", str(run.queued_jobs)),
+        ("last event", f"{run.last_event} ({view.ago(run.last_event_time)})" if run.last_event else ""),
+    ]
+
+
+def logs(
+    name: RunName,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as lines come, over restarts.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Last lines to print.")] = 40,
+    attempt: Annotated[int | None, typer.Option(help="Of this attempt.")] = None,
+    restart: Annotated[int | None, typer.Option(help="Of this restart.")] = None,
+    as_json: Json = False,
+) -> None:
+    """The training log: its last lines, or followed over restarts and attempts."""
+    from pretrainctl.workflows import logs as workflow
+
+    if follow:
+        for line in workflow.follow_log(name):
+            print(line, flush=True)
+        return
+    found = workflow.log_lines(name, lines, attempt, restart)
+    if as_json:
+        view.print_json({"file": str(workflow.log_file(name, attempt, restart)), "lines": found})
+        return
+    for line in found:
+        print(line)
+
+
+def metrics(name: RunName, as_json: Json = False) -> None:
+    """Tokens per second, step time, loss, and what restarts cost."""
+    from pretrainctl.workflows.metrics import summarize_run
+
+    summary = summarize_run(name)
+    if as_json:
+        view.print_json(summary)
+    else:
+        view.print_pairs(view.describe_summary(summary))
+
+
+def checkpoints(name: RunName, as_json: Json = False) -> None:
+    """Checkpoints of a run: complete, incomplete or corrupt, and why."""
+    from pretrainctl.workflows.checkpoints import list_checkpoints
+
+    found = list_checkpoints(name)
+    if as_json:
+        view.print_json(found)
+        return
+    view.print_table(
+        ("TAG", "STEP", "STATUS", "BYTES", "REASON"),
+        [(item.tag, str(item.step), item.status.value, str(item.size), item.reason) for item in found],
+    )
+
+
+def stop(
+    name: RunName,
+    save: Annotated[bool, typer.Option("--save", help="Save at the next step boundary, then end.")] = False,
+    as_json: Json = False,
+) -> None:
+    """End a run after a save; nothing goes on until `resume`."""
+    from pretrainctl.workflows import control
+
+    if not save:
+        raise InputError(
+            "stop without --save would lose the steps since the last checkpoint",
+            hint="`pretrainctl stop --save` saves and ends; `pretrainctl cancel` ends at once",
+        )
+    _show(control.stop(name), as_json=as_json)
+
+
+def cancel(name: RunName, as_json: Json = False) -> None:
+    """Cancel all jobs of a run at once, without a save; nothing goes on until `resume`."""
+    from pretrainctl.workflows import control
+
+    _show(control.cancel(name), as_json=as_json)
+
+
+def resume(name: RunName, as_json: Json = False) -> None:
+    """Let a stopped run go on from its newest complete checkpoint."""
+    from pretrainctl.workflows import control
+
+    _show(control.resume(name), as_json=as_json)
+
+
+def reconcile(
+    name: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A run; default: all.")] = None,
+    as_json: Json = False,
+) -> None:
+    """One look that repairs the ledger and tops up the queue; safe to repeat, fit for cron."""
+    from pretrainctl.workflows.reconcile import reconcile as look
+
+    outcomes = look(name)
+    if as_json:
+        view.print_json(outcomes)
+        return
+    for outcome in outcomes:
+        print(f"{outcome.run}: {outcome.message}")
+
+
+def attempt(run_dir: Annotated[Path, typer.Argument(help="The run folder.")]) -> None:
+    """Run one attempt inside a job; the batch script calls this."""
+    from pretrainctl.workflows.attempt.run import run_attempt
+
+    raise typer.Exit(run_attempt(run_dir))
+
+
+def _show(outcome: object, *, as_json: bool) -> None:
+    from pretrainctl.workflows.control import Outcome
+
+    if as_json or not isinstance(outcome, Outcome):
+        view.print_json(outcome)
+    else:
+        print(f"{outcome.run}: {outcome.message}")

@@ -1,0 +1,79 @@
+"""How things are shown: tables on stdout, everything else on stderr; no colour without a terminal."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterable, Sequence
+
+from pretrainctl.records import codec
+from pretrainctl.records.sample import Summary
+from pretrainctl.units import show_duration
+
+__all__ = ["ago", "describe_summary", "note", "print_json", "print_pairs", "print_table", "show_number"]
+
+
+def note(message: str) -> None:
+    """A line for people, on stderr."""
+    print(message, file=sys.stderr, flush=True)
+
+
+def print_json(record: object) -> None:
+    """A record, or a list of records, as JSON on stdout."""
+    print(json.dumps(codec.to_json(record), indent=2, ensure_ascii=False))
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A table on stdout; one line a row however narrow the place, so that it can be cut and grepped."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, no_wrap=True)
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    console = Console(width=None if sys.stdout.isatty() else 400, highlight=False)
+    console.print(table, soft_wrap=not sys.stdout.isatty())
+
+
+def print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
+    """Names and values on stdout, one pair a line."""
+    shown = [(name, value) for name, value in pairs if value]
+    width = max((len(name) for name, _ in shown), default=0)
+    for name, value in shown:
+        print(f"{name:<{width}}  {value}")
+
+
+def describe_summary(summary: Summary) -> list[tuple[str, str]]:
+    """A summary of metrics as names and values; times are medians unless they say otherwise."""
+    recovered = ", ".join(
+        f"{item.seconds:.1f} s (step {item.last_step} to {item.new_step})" for item in summary.recovered
+    )
+    return [
+        ("step", str(summary.step)),
+        ("tokens", f"{summary.tokens:,}"),
+        ("loss", show_number(summary.loss, ".4f")),
+        ("tokens/s", show_number(summary.tokens_per_second, ",.0f")),
+        ("step time", show_number(summary.step_seconds, ".3f") + " s"),
+        ("starts", str(summary.starts)),
+        ("start-up", ", ".join(f"{seconds:.1f} s" for seconds in summary.startup_seconds)),
+        ("steps done twice", str(summary.steps_repeated)),
+        ("time to recover", recovered),
+        ("checkpoints", f"{summary.saves}, {show_number(summary.checkpoint_seconds, '.2f')} s each"),
+        ("unreadable lines", str(summary.broken_lines or "")),
+    ]
+
+
+def ago(moment: float | None) -> str:
+    """`3m ago` for epoch seconds; empty for None."""
+    if moment is None:
+        return ""
+    return f"{show_duration(max(0.0, time.time() - moment))} ago"
+
+
+def show_number(value: float | None, form: str) -> str:
+    """A number in a format, `-` for None."""
+    return "-" if value is None else format(value, form)

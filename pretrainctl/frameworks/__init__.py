@@ -1,0 +1,1 @@
+"""One file a framework: plan -> launch, and where its checkpoints lie."""

@@ -1,0 +1,197 @@
+"""The checkpoint gate: which tag a start resumes from, decided before any training process exists.
+
+Policy, newest tag first:
+
+* The newest complete tag of the run's own layout is taken, whatever `latest` says; a pointer that names an
+  older complete tag gets a note, because somebody may have meant it.
+* Every incomplete or corrupt tag newer than that one is moved into quarantine. Tags older than it are looked
+  at by name only (one directory scan each): those with missing shards are moved too, the others are left
+  unopened, since they cannot be chosen now and will be inspected when their turn comes.
+* A tag of another layout (world size, ZeRO stage, precision) is never moved. Where it is the newest, the gate
+  refuses: taking an older one would silently lose its progress.
+* No complete tag where one is expected is an error. It is one too where `latest` names a tag that is neither
+  there nor in quarantine: something was saved once, and step 0 would bury it.
+* Whatever is an error, or unknown because the file system does not answer, changes nothing on disk.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pretrainctl.errors import CheckpointError, UnreadableError
+from pretrainctl.frameworks.zero_checkpoint import (
+    POINTER,
+    QUARANTINE,
+    inspect,
+    quarantine,
+    read_pointer,
+    set_aside,
+    tags,
+    write_pointer,
+)
+from pretrainctl.records.launch import CheckpointLayout
+from pretrainctl.records.run import Checkpoint, CheckpointStatus
+
+__all__ = ["GateResult", "gate"]
+
+_TAGS_IN_MESSAGE = 5
+
+
+@dataclass(frozen=True)
+class GateResult:
+    """What the gate decided and did.
+
+    `resume_tag` and `resume_step` are None for a fresh start. `quarantined` pairs each moved checkpoint with
+    its new path. `inventory` holds the checkpoints that were inspected, by step; older ones are not in it.
+    `notes` are for the event and for people.
+    """
+
+    resume_tag: str | None
+    resume_step: int | None
+    quarantined: tuple[tuple[Checkpoint, Path], ...]
+    pointer_rewritten: bool
+    notes: tuple[str, ...]
+    inventory: tuple[Checkpoint, ...]
+
+
+def gate(
+    directory: Path,
+    layout: CheckpointLayout,
+    *,
+    expected: bool,
+    last_saved_step: int | None,
+    label: str,
+    tasks_per_node: int | None = None,
+) -> GateResult:
+    """Choose the tag to resume from and clear the way to it; the policy is in the module's docstring.
+
+    `expected`: the run has recorded a completed save (or, for a program without telemetry, had any tag).
+    `last_saved_step`: the newest step of those records, for the note on what is lost. `label` marks what is
+    moved (`attempt-0003`). CheckpointError: no usable checkpoint where there must be one, or one of another
+    layout. UnreadableError: unknown. Only the owner of the run may call this, with no trainer alive.
+    """
+    names = tags(directory)
+    looked: list[Checkpoint] = []
+    chosen: Checkpoint | None = None
+    older: list[str] = []
+    for index, tag in enumerate(names):
+        rest = names[index + 1 :]
+        checkpoint = inspect(directory, tag, layout, tasks_per_node=tasks_per_node, older=rest)
+        if checkpoint is None:
+            continue
+        looked.append(checkpoint)
+        if checkpoint.other_layout:
+            raise _other_layout(directory, checkpoint)
+        if checkpoint.status is CheckpointStatus.COMPLETE:
+            chosen, older = checkpoint, rest
+            break
+    pointer = read_pointer(directory)
+    bad = [checkpoint for checkpoint in looked if checkpoint is not chosen]
+    if chosen is None:
+        _refuse_step_zero(directory, expected, pointer, bad, last_saved_step)
+    notes: list[str] = []
+    older_bad, older_notes = _older_incomplete(directory, older, layout, tasks_per_node)
+    notes += older_notes
+    moved = tuple((checkpoint, quarantine(directory, checkpoint, label)) for checkpoint in [*bad, *older_bad])
+    notes += [f"{checkpoint.tag} is {_told(checkpoint)}; moved to {path}" for checkpoint, path in moved]
+    rewritten = False
+    if chosen is not None:
+        notes += _pointer_notes(pointer, chosen, names)
+        if last_saved_step is not None and last_saved_step > chosen.step:
+            notes.append(
+                f"the newest recorded save was at step {last_saved_step}: "
+                f"{last_saved_step - chosen.step} steps are done again"
+            )
+        if pointer != chosen.tag:
+            write_pointer(directory, chosen.tag)
+            rewritten = True
+    elif pointer is not None:
+        path = set_aside(directory, POINTER, label)
+        notes.append(f"{POINTER} named {pointer}, which is in quarantine; the pointer was moved to {path}")
+    return GateResult(
+        chosen.tag if chosen else None,
+        chosen.step if chosen else None,
+        moved,
+        rewritten,
+        tuple(notes),
+        tuple(sorted([*looked, *older_bad], key=lambda checkpoint: checkpoint.step)),
+    )
+
+
+def _other_layout(directory: Path, checkpoint: Checkpoint) -> CheckpointError:
+    path = directory / checkpoint.tag
+    return CheckpointError(
+        f"{path} was {checkpoint.other_layout}: it cannot be loaded as it is",
+        hint="go on with the layout that saved it; or convert it, which is your choice to make: python -m "
+        f"deepspeed.checkpoint.ds_to_universal --input_folder {path} --output_folder {path}_universal",
+    )
+
+
+def _refuse_step_zero(
+    directory: Path, expected: bool, pointer: str | None, bad: list[Checkpoint], last_saved_step: int | None
+) -> None:
+    """Raise unless a fresh start is right."""
+    lost = pointer if pointer is not None and not _accounted_for(directory, pointer, bad) else None
+    if not expected and lost is None:
+        return
+    if last_saved_step is not None:
+        why = f"a save at step {last_saved_step} was recorded"
+    elif lost is not None:
+        why = f"{POINTER} names {lost}, which is not there"
+    else:
+        why = "one is expected"
+    there = "; ".join(f"{checkpoint.tag} is {_told(checkpoint)}" for checkpoint in bad[:_TAGS_IN_MESSAGE])
+    if len(bad) > _TAGS_IN_MESSAGE:
+        there += f"; and {len(bad) - _TAGS_IN_MESSAGE} more"
+    raise CheckpointError(
+        f"no usable checkpoint in {directory}, but {why}. There is: {there or 'no tag at all'}",
+        hint="nothing was changed and step 0 is not started; put a complete checkpoint there, then resume"
+        if lost is None or expected
+        else f"put the checkpoint back, or remove {directory / POINTER} for a fresh start, then resume",
+    )
+
+
+def _accounted_for(directory: Path, pointer: str, bad: list[Checkpoint]) -> bool:
+    """Is the tag that `latest` names one that never was complete?"""
+    if any(checkpoint.tag == pointer for checkpoint in bad):
+        return True
+    try:
+        return any(path.name.startswith(f"{pointer}.") for path in (directory / QUARANTINE).iterdir())
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise UnreadableError(
+            f"{directory / QUARANTINE} cannot be read ({error.strerror}): what was set aside is unknown",
+            hint="nothing was changed; resume when the file system answers again",
+        ) from error
+
+
+def _older_incomplete(
+    directory: Path, older: list[str], layout: CheckpointLayout, tasks_per_node: int | None
+) -> tuple[list[Checkpoint], list[str]]:
+    found = []
+    notes = []
+    for tag in older:
+        try:
+            checkpoint = inspect(directory, tag, layout, tasks_per_node=tasks_per_node, names_only=True)
+        except UnreadableError as error:
+            notes.append(f"an older tag is left alone: {error}")
+            continue
+        if checkpoint is not None and not checkpoint.other_layout:
+            found.append(checkpoint)
+    return found, notes
+
+
+def _told(checkpoint: Checkpoint) -> str:
+    return f"{checkpoint.status.value} ({checkpoint.reason})"
+
+
+def _pointer_notes(pointer: str | None, chosen: Checkpoint, names: list[str]) -> list[str]:
+    if pointer == chosen.tag:
+        return []
+    if pointer is None:
+        return [f"{POINTER} was missing or empty; it now names {chosen.tag}"]
+    if pointer in names[names.index(chosen.tag) + 1 :]:
+        return [f"{POINTER} named the older {pointer}; the newest complete checkpoint {chosen.tag} is taken"]
+    return [f"{POINTER} named {pointer}, which is not usable; it now names {chosen.tag}"]

@@ -1,0 +1,160 @@
+"""The attempt's side: accept beats, and say which nodes are dead. One thread, no waiting beyond `poll`."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import selectors
+import socket
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from pretrainctl.records.launch import LivenessRule
+
+__all__ = ["DeadNode", "Listener"]
+
+_LINE_LIMIT = 4096
+
+
+@dataclass(frozen=True)
+class DeadNode:
+    """A node that is taken for dead: how it was noticed (`closed` or `silent`), and its last beat (monotonic s)."""
+
+    node: str
+    how: str
+    last_beat: float
+
+
+@dataclass
+class _Node:
+    last_beat: float
+    closed_at: float | None = None
+
+
+class Listener:
+    """Collects the beats of one attempt.
+
+    A node is watched from its first beat on. It is dead when its connection closed and did not come back within
+    `rule.closed_after`, or when it was silent for `rule.silent_after`. When *all* of two or more nodes fall
+    silent together, that is the network or this process, not the nodes: nothing is known, and nobody is dead.
+    """
+
+    def __init__(
+        self, rule: LivenessRule, *, bind: str = "", clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.rule = rule
+        self.token = secrets.token_hex(16)
+        self._clock = clock
+        self._nodes: dict[str, _Node] = {}
+        self._names: dict[socket.socket, str] = {}
+        self._buffers: dict[socket.socket, bytes] = {}
+        self._selector = selectors.DefaultSelector()
+        self._server = socket.create_server((bind, 0), backlog=1024)
+        self._server.settimeout(0.0)
+        self._selector.register(self._server, selectors.EVENT_READ)
+        self._last_poll = clock()
+
+    @property
+    def port(self) -> int:
+        """The port that nodes connect to."""
+        return int(self._server.getsockname()[1])
+
+    def close(self) -> None:
+        """Close all connections."""
+        for connection in list(self._buffers):
+            self._drop(connection)
+        self._selector.unregister(self._server)
+        self._server.close()
+        self._selector.close()
+
+    def poll(self, timeout: float) -> None:
+        """Read what has arrived, waiting at most `timeout` seconds for something to arrive."""
+        self._forgive_own_absence()
+        deadline = self._clock() + timeout
+        while True:
+            for key, _ in self._selector.select(max(0.0, deadline - self._clock())):
+                if key.fileobj is self._server:
+                    self._accept()
+                elif isinstance(key.fileobj, socket.socket):
+                    self._receive(key.fileobj)
+            if self._clock() >= deadline:
+                break
+        self._last_poll = self._clock()
+
+    def seen(self) -> frozenset[str]:
+        """Nodes that have beaten at least once."""
+        return frozenset(self._nodes)
+
+    def dead(self) -> tuple[DeadNode, ...]:
+        """Nodes that are dead now, in order of their names."""
+        now = self._clock()
+        found = []
+        for name, node in sorted(self._nodes.items()):
+            if node.closed_at is not None and now - node.closed_at >= self.rule.closed_after:
+                found.append(DeadNode(name, "closed", node.last_beat))
+            elif now - node.last_beat >= self.rule.silent_after:
+                found.append(DeadNode(name, "silent", node.last_beat))
+        if len(found) > 1 and len(found) == len(self._nodes):
+            return ()
+        return tuple(found)
+
+    def settled_since(self, moment: float, nodes: Iterable[str]) -> bool:
+        """Whether each of `nodes` that was ever seen has beaten after `moment` (monotonic s), or is dead."""
+        gone = {node.node for node in self.dead()}
+        return all(
+            name in gone or (self._nodes[name].closed_at is None and self._nodes[name].last_beat > moment)
+            for name in nodes
+            if name in self._nodes
+        )
+
+    def _forgive_own_absence(self) -> None:
+        # A process that was stopped, or hung in a file system, has heard nobody: that is its own silence.
+        absence = self._clock() - self._last_poll
+        if absence > self.rule.silent_after / 2:
+            for node in self._nodes.values():
+                node.last_beat += absence
+                if node.closed_at is not None:
+                    node.closed_at += absence
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            connection, _ = self._server.accept()
+            connection.settimeout(0.0)
+            self._buffers[connection] = b""
+            self._selector.register(connection, selectors.EVENT_READ)
+
+    def _receive(self, connection: socket.socket) -> None:
+        try:
+            data = connection.recv(_LINE_LIMIT)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._drop(connection)
+            return
+        *lines, rest = (self._buffers[connection] + data).split(b"\n")
+        self._buffers[connection] = rest[-_LINE_LIMIT:]
+        for line in lines:
+            if connection not in self._names and not self._greet(connection, line):
+                self._drop(connection)
+                return
+        if connection in self._names:
+            self._nodes[self._names[connection]].last_beat = self._clock()
+
+    def _greet(self, connection: socket.socket, line: bytes) -> bool:
+        token, _, name = line.decode(errors="replace").partition(" ")
+        if not secrets.compare_digest(token.encode(), self.token.encode()) or not name:
+            return False
+        self._names[connection] = name
+        self._nodes[name] = _Node(self._clock())
+        return True
+
+    def _drop(self, connection: socket.socket) -> None:
+        self._selector.unregister(connection)
+        self._buffers.pop(connection, None)
+        name = self._names.pop(connection, None)
+        connection.close()
+        if name is not None and name not in self._names.values():
+            self._nodes[name].closed_at = self._clock()

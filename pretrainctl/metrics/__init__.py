@@ -1,0 +1,1 @@
+"""Samples of a run to series and summaries."""

@@ -1,0 +1,137 @@
+"""Frozen dataclasses to JSON and back, strictly: an unknown or missing key is an error, never a guess."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import types
+import typing
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pretrainctl.errors import LedgerError
+
+__all__ = ["from_json", "read", "to_json", "write"]
+
+T = TypeVar("T")
+
+
+def to_json(record: object) -> Any:
+    """A record as plain JSON values; enums become their values, tuples lists."""
+    if dataclasses.is_dataclass(record) and not isinstance(record, type):
+        return {field.name: to_json(getattr(record, field.name)) for field in dataclasses.fields(record)}
+    if isinstance(record, Enum):
+        return record.value
+    if isinstance(record, Path):
+        return str(record)
+    if isinstance(record, Mapping):
+        return {str(key): to_json(value) for key, value in record.items()}
+    if isinstance(record, (list, tuple)):
+        return [to_json(item) for item in record]
+    return record
+
+
+def from_json(kind: type[T], data: Any) -> T:
+    """Build a record of `kind` from plain JSON values; ValueError names the field that does not fit."""
+    return typing.cast("T", _build(kind, data, kind.__name__))
+
+
+def write(path: Path, record: object) -> None:
+    """Write a record as one JSON file: aside, fsynced, renamed, the directory fsynced."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    with aside.open("w", encoding="utf-8") as file:
+        json.dump(to_json(record), file, indent=1, ensure_ascii=False)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    aside.replace(path)
+    sync_directory(path.parent)
+
+
+def read(kind: type[T], path: Path) -> T:
+    """Read a record that `write` wrote; LedgerError names the file that cannot be read."""
+    try:
+        return from_json(kind, json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        raise LedgerError(f"{path} cannot be read: {error}", hint="restore the file, or move it aside") from error
+
+
+def sync_directory(directory: Path) -> None:
+    """Make a rename in `directory` durable."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _build(kind: Any, data: Any, where: str) -> Any:
+    origin = typing.get_origin(kind)
+    if kind is Any:
+        return data
+    if origin in (types.UnionType, typing.Union):
+        return _build_union(kind, data, where)
+    if origin is tuple:
+        if not isinstance(data, list):
+            raise ValueError(f"{where}: a list is needed, not {data!r}")  # noqa: TRY004 - data, not a caller's error
+        item = typing.get_args(kind)[0]
+        return tuple(_build(item, value, f"{where}[{index}]") for index, value in enumerate(data))
+    if origin in (dict, Mapping) or origin is getattr(typing.Mapping, "__origin__", None):
+        if not isinstance(data, dict):
+            raise ValueError(f"{where}: an object is needed, not {data!r}")
+        item = typing.get_args(kind)[1]
+        return {key: _build(item, value, f"{where}.{key}") for key, value in data.items()}
+    if origin is typing.Literal:
+        if data not in typing.get_args(kind):
+            raise ValueError(f"{where}: {data!r} is none of {typing.get_args(kind)}")
+        return data
+    if dataclasses.is_dataclass(kind):
+        return _build_dataclass(kind, data, where)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return kind(data)
+    return _build_plain(kind, data, where)
+
+
+def _build_union(kind: Any, data: Any, where: str) -> Any:
+    options = typing.get_args(kind)
+    if data is None and type(None) in options:
+        return None
+    problems = []
+    for option in options:
+        if option is type(None):
+            continue
+        try:
+            return _build(option, data, where)
+        except ValueError as error:
+            problems.append(str(error))
+    raise ValueError("; ".join(problems))
+
+
+def _build_dataclass(kind: Any, data: Any, where: str) -> Any:
+    if not isinstance(data, dict):
+        raise ValueError(f"{where}: an object is needed, not {data!r}")
+    hints = typing.get_type_hints(kind)
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    unknown = sorted(set(data) - set(fields))
+    if unknown:
+        raise ValueError(f"{where}: unknown key {unknown[0]!r}")
+    values = {}
+    for name, field in fields.items():
+        if name in data:
+            values[name] = _build(hints[name], data[name], f"{where}.{name}")
+        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            raise ValueError(f"{where}: the key {name!r} is missing")
+    return kind(**values)
+
+
+def _build_plain(kind: Any, data: Any, where: str) -> Any:
+    if kind is Path and isinstance(data, str):
+        return Path(data)
+    if kind is float and isinstance(data, (int, float)) and not isinstance(data, bool):
+        return float(data)
+    if isinstance(data, kind) and not (kind is int and isinstance(data, bool)):
+        return data
+    raise ValueError(f"{where}: {data!r} is not of type {getattr(kind, '__name__', kind)}")

@@ -1,0 +1,126 @@
+"""What is submitted: the launch record that the attempt reads in the job, and the rendered bundle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+__all__ = [
+    "AddressRule",
+    "Bundle",
+    "ChainStrategy",
+    "CheckpointLayout",
+    "Launch",
+    "LivenessRule",
+    "RecoveryRule",
+    "SrunShape",
+]
+
+ChainStrategy = Literal["inside", "prequeued"]
+"""`inside`: each attempt queues its own chained job. `prequeued`: the launch queued them from the login node."""
+
+
+@dataclass(frozen=True)
+class AddressRule:
+    """How MASTER_ADDR is made from the first active node's name.
+
+    `hostname` with an optional `suffix` (put before the first dot: jwb0097.juwels + i = jwb0097i.juwels),
+    or `localhost`. The port is `port_base` + (job id x 16 + restart) % `port_span`.
+    """
+
+    kind: Literal["hostname", "localhost"]
+    suffix: str = ""
+    port_base: int = 30000
+    port_span: int = 20000
+
+
+@dataclass(frozen=True)
+class SrunShape:
+    """Counts and options of the training srun: `nodes` active nodes with `tasks_per_node` ranks each."""
+
+    nodes: int
+    tasks_per_node: int
+    cpus_per_task: int
+    options: tuple[str, ...] = ()
+
+    @property
+    def world_size(self) -> int:
+        """Ranks in all."""
+        return self.nodes * self.tasks_per_node
+
+
+@dataclass(frozen=True)
+class CheckpointLayout:
+    """Where checkpoints lie and what a complete one is made of.
+
+    `world_size` data-parallel ranks and `model_parallel` slices (tensor x pipeline) wrote it.
+    """
+
+    framework: str
+    directory: Path
+    zero_stage: Literal[0, 1, 2, 3]
+    precision: str
+    world_size: int
+    model_parallel: int = 1
+
+
+@dataclass(frozen=True)
+class LivenessRule:
+    """A node beats each `interval` s; one silent for `silent_after` s, or whose connection closed and did not
+    come back within `closed_after` s, is dead."""
+
+    interval: float = 1.0
+    silent_after: float = 10.0
+    closed_after: float = 1.0
+
+
+@dataclass(frozen=True)
+class RecoveryRule:
+    """Limits of going on by itself.
+
+    `restarts_per_attempt` restarts inside one allocation; `attempts_without_progress` attempts in a row whose
+    newest complete checkpoint did not advance stop the chain.
+    """
+
+    restarts_per_attempt: int = 8
+    attempts_without_progress: int = 3
+
+
+@dataclass(frozen=True)
+class Launch:
+    """`bundle/launch.json`: all that the attempt needs on the batch host, with no recipe or profile at hand.
+
+    `program` is the argv that each task runs (paths absolute), `environment` what is exported to it.
+    `python` runs pretrainctl itself on the batch host and the nodes. `job_name` is unique to the run;
+    `sbatch_options` are those that the chained job is submitted with besides the script's directives.
+    """
+
+    run_name: str
+    run_id: str
+    job_name: str
+    framework: str
+    python: str
+    program: tuple[str, ...]
+    environment: Mapping[str, str]
+    srun: SrunShape
+    spares: int
+    address: AddressRule
+    checkpoint: CheckpointLayout
+    chain: ChainStrategy
+    chained_jobs: int
+    signal_lead: int
+    target_steps: int
+    tokens_per_step: int
+    liveness: LivenessRule = field(default_factory=LivenessRule)
+    recovery: RecoveryRule = field(default_factory=RecoveryRule)
+    resume_arguments: tuple[str, ...] = ()
+    """Added to `program` by task.sh when there is a tag to resume from; `{tag}` in them is that tag."""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Rendered text by file name: exactly what goes into `bundle/` of the run folder."""
+
+    files: Mapping[str, str]

@@ -1,0 +1,168 @@
+"""The run as its folder tells it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Literal
+
+__all__ = [
+    "Action",
+    "AttemptRecord",
+    "Checkpoint",
+    "CheckpointStatus",
+    "Decision",
+    "Diagnosis",
+    "Event",
+    "EventKind",
+    "RunRecord",
+    "run_id_for",
+]
+
+
+EventKind = Literal[
+    # from outside any attempt
+    "submitted",
+    "stop_requested",
+    "save_requested",
+    "cancel_requested",
+    "resume_requested",
+    # of an attempt, in the order in which they come
+    "claimed",
+    "refused",
+    "set_aside",
+    "chained",
+    "chain_refused",
+    "looked_back",
+    "checkpoint_gate",
+    "restart_started",
+    "node_dead",
+    "save_asked",
+    "restart_ended",
+    "decided",
+    "attempt_ended",
+    # of an attempt, or of a look from outside
+    "finished",
+    "stopped",
+    "note",
+]
+"""What an event can say. `finished`: the target was reached. `stopped`: nothing goes on until a resume."""
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """`run.json`: identity of a run, written once. `recipe`, `profile` and `plan` are what they were at launch.
+
+    `run_id` is fixed at the first submission (letters, digits, - and _, at most 64) and is the tracker's run id
+    in every attempt; `name` is what people typed.
+    """
+
+    name: str
+    run_id: str
+    job_name: str
+    cluster: str
+    created: float
+    user: str
+    recipe: Mapping[str, Any]
+    profile: Mapping[str, Any]
+    plan: Mapping[str, Any]
+    digests: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class AttemptRecord:
+    """`attempts/NNNN/attempt.json`: who started this attempt. `slurm_restart` counts Slurm's own requeues."""
+
+    attempt: int
+    job_id: int
+    slurm_restart: int
+    host: str
+    pid: int
+    nodes: tuple[str, ...]
+    time: float
+
+
+@dataclass(frozen=True)
+class Event:
+    """One fact of the ledger, never edited. Order is (attempt, sequence); `time` (epoch seconds) is for show.
+
+    `attempt` is 0 for what was done from outside any attempt; `after_attempt` then is the newest attempt that
+    existed. `data` holds details by kind.
+    """
+
+    kind: EventKind
+    attempt: int
+    sequence: int
+    time: float
+    host: str
+    message: str
+    after_attempt: int = 0
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+class CheckpointStatus(Enum):
+    """What a checkpoint tag is worth."""
+
+    COMPLETE = "complete"
+    INCOMPLETE = "incomplete"
+    CORRUPT = "corrupt"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A tag of a checkpoint directory: `step` it was taken at, `size` in bytes, why it is not complete,
+    and the data-parallel `world_size` that wrote it (None where it cannot be told).
+
+    `other_layout` says how it was saved where that is not the run's own layout (another world size, ZeRO
+    stage or precision); `status` is then that of its own layout, and the run cannot load it as it is."""
+
+    tag: str
+    step: int
+    status: CheckpointStatus
+    size: int
+    reason: str = ""
+    world_size: int | None = None
+    other_layout: str = ""
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Why a restart, an attempt or a job ended: exactly one class, where, and what says so."""
+
+    failure_class: str
+    message: str
+    nodes: tuple[str, ...] = ()
+    ranks: tuple[int, ...] = ()
+    evidence: tuple[str, ...] = ()
+
+
+class Action(Enum):
+    """What happens next."""
+
+    FINISH = "finish"
+    RESTART_HERE = "restart_here"
+    HAND_OVER = "hand_over"
+    STOP = "stop"
+    WAIT = "wait"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What was decided, and the reason as people read it."""
+
+    action: Action
+    reason: str
+    exclude: tuple[str, ...] = ()
+
+
+def run_id_for(name: str, salt: str) -> str:
+    """The id of a run in trackers and in Slurm: letters, digits, - and _, at most 64, whatever `name` holds.
+
+    The end is a short digest of name and `salt`, so that runs of like names do not meet.
+    """
+    digest = hashlib.sha256(f"{name}\n{salt}".encode(errors="surrogatepass")).hexdigest()[:8]
+    readable = re.sub(r"[^A-Za-z0-9_]+", "-", name)[:48].strip("-")
+    return f"{readable}-{digest}" if readable else f"run-{digest}"

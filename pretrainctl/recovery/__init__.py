@@ -1,0 +1,1 @@
+"""Evidence to diagnosis to decision. Pure: nothing is read or done here, and the clock is an argument."""

@@ -1,0 +1,193 @@
+"""What happens after an end: finish, restart here, hand over to the chained job, or stop the chain.
+
+| class | decision |
+|---|---|
+| finished | finish |
+| divergence, config, file_system | stop: going on repeats it |
+| user_cancel, admin_cancel, stopped, fenced | stop: a person, or another job, decided |
+| time_limit, preempted, checkpointed | hand over: the allocation ends |
+| all others | restart here while enough healthy nodes, time and budget are there, else hand over |
+
+An error of the program that comes twice in a row at the same step, with no newer checkpoint, stops the chain.
+`progress_gate` ends what goes on for other reasons without getting anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pretrainctl.records.launch import RecoveryRule
+from pretrainctl.records.run import Action, Decision, Diagnosis
+from pretrainctl.recovery.diagnosis import FailureClass
+
+__all__ = [
+    "AttemptSummary",
+    "RestartSummary",
+    "decide",
+    "decide_after_attempt",
+    "progress_gate",
+    "stops_chain",
+]
+
+_STOPS = {
+    FailureClass.DIVERGENCE: "the same checkpoint with the same settings would diverge again",
+    FailureClass.CONFIG: "the same settings would fail again",
+    FailureClass.FILE_SYSTEM: "nothing can be saved until space is made",
+    FailureClass.USER_CANCEL: "nothing goes on until `resume`",
+    FailureClass.ADMIN_CANCEL: "ask why before `resume`",
+    FailureClass.STOPPED: "nothing goes on until `resume`",
+    FailureClass.FENCED: "another job has the run",
+}
+_HANDS_OVER = {FailureClass.TIME_LIMIT, FailureClass.PREEMPTED, FailureClass.CHECKPOINTED}
+_DETERMINISTIC = {
+    FailureClass.APPLICATION_ERROR,
+    FailureClass.HOST_OOM,
+    FailureClass.CHECKPOINT_INCOMPLETE,
+}
+_FROM_OUTSIDE = {FailureClass.NODE_FAILURE, FailureClass.PREEMPTED}
+
+
+@dataclass(frozen=True)
+class RestartSummary:
+    """One start of the training program that is over.
+
+    `start_step`: the step it resumed from (0 = fresh). `end_step`: the last step it did, None for none.
+    `checkpoint_step`: step of the newest complete checkpoint after it, 0 for none.
+    """
+
+    attempt: int
+    restart: int
+    failure_class: str
+    start_step: int
+    end_step: int | None
+    checkpoint_step: int
+
+
+@dataclass(frozen=True)
+class AttemptSummary:
+    """One attempt that is over.
+
+    `start_step`: the step its first restart resumed from. `end_step`: the highest step it did, None for none.
+    `checkpoint_step`: step of the newest complete checkpoint after it, 0 for none.
+    """
+
+    attempt: int
+    start_step: int
+    end_step: int | None
+    checkpoint_step: int
+    failure_class: str = ""
+
+
+def stops_chain(diagnosis: Diagnosis) -> Decision | None:
+    """FINISH or STOP where the diagnosis by itself forbids going on, else None."""
+    kind = FailureClass(diagnosis.failure_class)
+    if kind is FailureClass.FINISHED:
+        return Decision(Action.FINISH, diagnosis.message)
+    if kind in _STOPS:
+        return Decision(Action.STOP, f"{diagnosis.message}; {_STOPS[kind]}", diagnosis.nodes)
+    return None
+
+
+def decide(
+    diagnosis: Diagnosis,
+    history: Sequence[RestartSummary],
+    rule: RecoveryRule,
+    *,
+    healthy_nodes: int,
+    needed_nodes: int,
+    job_is_ending: bool = False,
+    seconds_left: float | None = None,
+    seconds_to_first_step: float = 0.0,
+) -> Decision:
+    """What to do in an attempt whose training program has just ended.
+
+    `history` holds the run's restarts in order, the one just ended last; its attempt is the present one.
+    `healthy_nodes` of this allocation are alive, `needed_nodes` train. `job_is_ending`: Slurm has said that
+    it will take the allocation. `seconds_left` of it is None where it is not known; a restart that could not
+    do a step in that time is not begun.
+    """
+    forbidden = stops_chain(diagnosis)
+    if forbidden is not None:
+        return forbidden
+    kind = FailureClass(diagnosis.failure_class)
+    if kind in _HANDS_OVER:
+        return Decision(Action.HAND_OVER, diagnosis.message, diagnosis.nodes)
+    repeated = _repeated(kind, history)
+    if repeated:
+        return Decision(Action.STOP, f"{diagnosis.message}; {repeated}", diagnosis.nodes)
+    used = history[-1].restart if history else 0
+    if job_is_ending:
+        why = "this allocation is ending"
+    elif used >= rule.restarts_per_attempt:
+        why = f"all {rule.restarts_per_attempt} restarts of this attempt are used"
+    elif healthy_nodes < needed_nodes:
+        why = f"{healthy_nodes} healthy nodes are left, {needed_nodes} are needed"
+    elif seconds_left is not None and seconds_left < seconds_to_first_step:
+        why = f"{seconds_left:.0f} s are left, a start takes {seconds_to_first_step:.0f} s"
+    else:
+        reason = f"{diagnosis.message}; {healthy_nodes} healthy nodes are here, {needed_nodes} are needed"
+        return Decision(Action.RESTART_HERE, reason, diagnosis.nodes)
+    return Decision(Action.HAND_OVER, f"{diagnosis.message}; {why}", diagnosis.nodes)
+
+
+def decide_after_attempt(
+    diagnosis: Diagnosis, history: Sequence[AttemptSummary], rule: RecoveryRule
+) -> Decision | None:
+    """FINISH or STOP where the run must not go on after the newest attempt of `history`, else None."""
+    return stops_chain(diagnosis) or progress_gate(history, rule)
+
+
+def _repeated(kind: FailureClass, history: Sequence[RestartSummary]) -> str:
+    """Says so where the last two restarts failed in the same way at the same step for nothing."""
+    if kind not in _DETERMINISTIC or len(history) < 2:
+        return ""
+    before, last = history[-2], history[-1]
+    same = before.failure_class == last.failure_class == kind.value
+    if not same or before.end_step != last.end_step or last.checkpoint_step > before.checkpoint_step:
+        return ""
+    where = "before the first step" if last.end_step is None else f"after step {last.end_step}"
+    return f"the same error twice in a row {where}, and no newer checkpoint"
+
+
+def progress_gate(history: Sequence[AttemptSummary], rule: RecoveryRule) -> Decision | None:
+    """STOP where the last attempts did not get anywhere, else None.
+
+    An attempt advanced if the newest complete checkpoint after it is newer than every one before it; the
+    highest step printed does not count. The chain stops after `attempts_without_progress` attempts in a row
+    that did not, and already after two that did the same steps for nothing, unless a lost node or a
+    preemption ended them.
+    """
+    stuck = _without_progress(history)
+    if not stuck:
+        return None
+    replayed = (
+        len(stuck) >= 2
+        and stuck[-1].end_step is not None
+        and (stuck[-2].start_step, stuck[-2].end_step) == (stuck[-1].start_step, stuck[-1].end_step)
+        and stuck[-1].failure_class not in _FROM_OUTSIDE
+    )
+    if len(stuck) < rule.attempts_without_progress and not replayed:
+        return None
+    lost = sum(max(0, attempt.end_step - attempt.start_step) for attempt in stuck if attempt.end_step is not None)
+    steps = f"{lost} repeated steps were lost" if lost else "no step was done"
+    numbers = ", ".join(str(attempt.attempt) for attempt in stuck)
+    newest = stuck[-1].checkpoint_step
+    where = f"still that of step {newest}" if newest else "still missing"
+    return Decision(
+        Action.STOP,
+        f"attempts {numbers} made no progress: the newest complete checkpoint is {where}; {steps}",
+    )
+
+
+def _without_progress(history: Sequence[AttemptSummary]) -> list[AttemptSummary]:
+    """The attempts at the end of the history that did not advance, in order."""
+    stuck: list[AttemptSummary] = []
+    newest = history[0].start_step if history else 0
+    for attempt in history:
+        if attempt.checkpoint_step > newest:
+            stuck = []
+            newest = attempt.checkpoint_step
+        else:
+            stuck.append(attempt)
+    return stuck

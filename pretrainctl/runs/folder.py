@@ -1,0 +1,162 @@
+"""A run folder: made once, found by path or name, read by everybody."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from pretrainctl.errors import InputError, RunError
+from pretrainctl.records import codec, contract
+from pretrainctl.records.launch import Bundle, Launch
+from pretrainctl.records.run import AttemptRecord, RunRecord
+
+__all__ = [
+    "RUNS_VARIABLE",
+    "RunFolder",
+    "all_runs",
+    "check_name",
+    "create",
+    "find",
+    "refuse_existing",
+    "roots",
+]
+
+RUNS_VARIABLE = "PRETRAINCTL_RUNS"
+"""Folders that hold run folders, separated by `:`; the first takes new runs. Default: `runs` where one stands."""
+
+_NAME = re.compile(r"[^\x00-\x1f/]{1,200}")
+
+
+class RunFolder:
+    """One run on disk. Opening it reads and checks `run.json`; the rest is read when asked for."""
+
+    def __init__(self, path: Path) -> None:
+        if not (path / "run.json").is_file():
+            raise RunError(
+                f"{path} is no run folder: it holds no run.json", hint="`pretrainctl status` lists the runs"
+            )
+        self.path = path.absolute()
+        self.record = codec.read(RunRecord, path / "run.json")
+
+    @property
+    def bundle(self) -> Path:
+        """Exactly what was submitted."""
+        return self.path / "bundle"
+
+    @property
+    def script(self) -> Path:
+        """The batch script."""
+        return self.bundle / "job.sbatch"
+
+    def launch(self) -> Launch:
+        """The launch record."""
+        return codec.read(Launch, self.bundle / "launch.json")
+
+    def attempts(self) -> list[AttemptRecord]:
+        """Attempts in order; an attempt whose record cannot be read is a LedgerError."""
+        return [codec.read(AttemptRecord, path / "attempt.json") for path in self.attempt_dirs()]
+
+    def attempt_dirs(self) -> list[Path]:
+        """Folders of attempts in order."""
+        folder = self.path / "attempts"
+        if not folder.is_dir():
+            return []
+        return sorted(path for path in folder.iterdir() if re.fullmatch(r"\d{4,}", path.name))
+
+    def restarts(self, attempt: int) -> list[int]:
+        """Numbers of the restarts of an attempt, in order."""
+        folder = contract.attempt_dir(self.path, attempt)
+        if not folder.is_dir():
+            return []
+        found = (re.fullmatch(r"restart-(\d+)", path.name) for path in folder.iterdir())
+        return sorted(int(match.group(1)) for match in found if match)
+
+    def restart_dirs(self) -> Iterator[tuple[int, int, Path]]:
+        """(attempt, restart, folder) of every restart, in order."""
+        for path in self.attempt_dirs():
+            attempt = int(path.name)
+            for restart in self.restarts(attempt):
+                yield attempt, restart, contract.restart_dir(self.path, attempt, restart)
+
+
+def create(path: Path, record: RunRecord, bundle: Bundle) -> RunFolder:
+    """Make a run folder in one rename: it exists whole or not at all.
+
+    RunError where `path` exists already. OSError (no space, no permission) leaves nothing behind.
+    """
+    refuse_existing(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        for name in ("bundle", "code", "events", "control", "attempts"):
+            (aside / name).mkdir(parents=True, exist_ok=True)
+        for name, text in bundle.files.items():
+            (aside / "bundle" / name).write_text(text, encoding="utf-8")
+            if text.startswith("#!"):
+                (aside / "bundle" / name).chmod(0o755)
+        codec.write(aside / "run.json", record)
+        aside.rename(path)
+    except BaseException:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
+    codec.sync_directory(path.parent)
+    return RunFolder(path)
+
+
+def refuse_existing(path: Path) -> None:
+    """RunError where something stands at `path` already."""
+    if path.exists():
+        raise RunError(
+            f"the run {path.name!r} exists already in {path.parent}",
+            hint="give another name with --name, or go on with `pretrainctl resume`",
+        )
+
+
+def check_name(name: str) -> str:
+    """A name that can be a folder's; InputError where it cannot."""
+    if not _NAME.fullmatch(name) or name in {".", ".."} or name.startswith((".", "-")):
+        raise InputError(
+            f"{name!r} cannot be the name of a run",
+            hint="at most 200 characters, no slash, no control character, and no dot or dash at the start",
+        )
+    return name
+
+
+def roots() -> list[Path]:
+    """Folders that hold runs, the one for new runs first."""
+    named = [Path(text) for text in os.environ.get(RUNS_VARIABLE, "").split(":") if text]
+    return [path.absolute() for path in named] or [Path("runs").absolute()]
+
+
+def all_runs() -> tuple[list[RunFolder], list[RunError]]:
+    """Every run under the roots, oldest first, and what could not be read there."""
+    found: list[RunFolder] = []
+    unreadable: list[RunError] = []
+    for root in roots():
+        if not root.is_dir():
+            continue
+        for path in sorted(root.iterdir()):
+            if path.name.startswith(".") or not (path / "run.json").is_file():
+                continue
+            try:
+                found.append(RunFolder(path))
+            except RunError as error:
+                unreadable.append(error)
+    return sorted(found, key=lambda run: run.record.created), unreadable
+
+
+def find(name: str) -> RunFolder:
+    """A run by its path, or by its name under the roots; RunError with what there is when it is not found."""
+    path = Path(name)
+    if path.is_dir() and ((path / "run.json").exists() or path.is_absolute() or "/" in name):
+        return RunFolder(path)
+    for root in roots():
+        if (root / name / "run.json").is_file():
+            return RunFolder(root / name)
+    if path.is_dir():
+        return RunFolder(path)
+    known = ", ".join(run.record.name for run in all_runs()[0]) or "none"
+    raise RunError(f"there is no run {name!r}", hint=f"runs under {':'.join(map(str, roots()))}: {known}")

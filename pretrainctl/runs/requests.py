@@ -1,0 +1,25 @@
+"""Requests to the training program, through one small file."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Literal
+
+from pretrainctl.errors import LedgerError
+from pretrainctl.records import codec, contract
+from pretrainctl.records.contract import Request
+
+__all__ = ["ask"]
+
+
+def ask(run_dir: Path, action: Literal["save", "save_and_exit"], attempt: int, reason: str) -> Request:
+    """Write a request that the ranks of `attempt` obey at the next step boundary, and return it."""
+    path = contract.request_file(run_dir)
+    try:
+        number = codec.read(Request, path).number + 1 if path.exists() else 1
+    except LedgerError:
+        number = int(time.time())  # an unreadable request is replaced; its number must still be passed
+    request = Request(action=action, attempt=attempt, reason=reason, number=number, time=time.time())
+    codec.write(path, request)
+    return request

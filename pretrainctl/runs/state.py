@@ -1,0 +1,104 @@
+"""The run as the fold of its events: pure, and the same for everybody who has the folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pretrainctl.records.run import Event
+
+__all__ = ["AttemptState", "RunState", "fold"]
+
+
+@dataclass(frozen=True)
+class AttemptState:
+    """What the ledger says of one attempt.
+
+    `action` and `failure_class` are those of its last decision, None while it has not ended by its own will.
+    """
+
+    attempt: int
+    refused: bool
+    ended: bool
+    action: str | None
+    failure_class: str | None
+    message: str
+    resume_step: int | None
+    restarts: int
+
+
+@dataclass(frozen=True)
+class RunState:
+    """What the ledger says of the run.
+
+    `finished` and `stopped` are the messages that said so, None where nothing did. A stop holds until a resume:
+    `resumed_after` is the newest attempt that existed at the last resume; what attempts up to it did is past and
+    stops nothing. `jobs` are all Slurm job ids of the run, oldest first.
+    """
+
+    finished: str | None
+    stopped: str | None
+    resumed_after: int
+    jobs: tuple[int, ...]
+    attempts: tuple[AttemptState, ...]
+    last: Event | None
+
+    @property
+    def owner(self) -> AttemptState | None:
+        """The newest attempt that was not refused."""
+        return next((attempt for attempt in reversed(self.attempts) if not attempt.refused), None)
+
+
+def fold(events: Sequence[Event]) -> RunState:
+    """Fold events, in the order of the ledger, into the state of the run."""
+    outside = [event for event in events if event.attempt == 0]
+    resumes = [event for event in outside if event.kind == "resume_requested"]
+    resumed_after = resumes[-1].after_attempt if resumes else 0
+    resume_sequence = resumes[-1].sequence if resumes else 0
+    finished = stopped = None
+    for event in events:
+        current = event.sequence > resume_sequence if event.attempt == 0 else event.attempt > resumed_after
+        if event.kind == "finished":
+            finished = event.message
+        elif current and event.kind in {"stopped", "stop_requested", "cancel_requested"}:
+            stopped = event.message
+    numbers = sorted({event.attempt for event in events if event.attempt})
+    return RunState(
+        finished=finished,
+        stopped=stopped,
+        resumed_after=resumed_after,
+        jobs=_jobs(events),
+        attempts=tuple(_attempt(number, [e for e in events if e.attempt == number]) for number in numbers),
+        last=max(events, key=lambda event: event.time, default=None),
+    )
+
+
+def _jobs(events: Sequence[Event]) -> tuple[int, ...]:
+    found: dict[int, float] = {}
+    for event in events:
+        for job in (event.data.get("job_id"), *_list(event.data.get("job_ids"))):
+            if isinstance(job, int) and event.kind in {"submitted", "chained", "claimed", "resume_requested"}:
+                found.setdefault(job, event.time)
+    return tuple(sorted(found, key=lambda job: (found[job], job)))
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _attempt(number: int, events: Sequence[Event]) -> AttemptState:
+    kinds = {event.kind for event in events}
+    ended = [event for event in events if event.kind == "attempt_ended"]
+    gates = [event for event in events if event.kind == "checkpoint_gate"]
+    data = ended[-1].data if ended else {}
+    return AttemptState(
+        attempt=number,
+        refused="refused" in kinds,
+        ended=bool(ended),
+        action=data.get("action"),
+        failure_class=data.get("class"),
+        message=(ended or list(events))[-1].message if events else "",
+        resume_step=gates[-1].data.get("resume_step") if gates else None,
+        restarts=sum(event.kind == "restart_started" for event in events),
+    )

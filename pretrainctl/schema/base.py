@@ -1,0 +1,134 @@
+"""The kinds of value that recipes and profiles are made of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
+
+from pretrainctl.errors import InputError
+from pretrainctl.units import parse_count, parse_duration
+
+__all__ = [
+    "Count",
+    "Limit",
+    "Part",
+    "Positive",
+    "Seconds",
+    "SlurmWord",
+    "Text",
+    "TimeLimit",
+    "VariableName",
+    "Word",
+]
+
+T = TypeVar("T")
+
+
+class Part(BaseModel):
+    """A section of what people type: frozen, strict, and no key that is not listed."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+def _typed(parse: Callable[[str], float]) -> Callable[[Any], Any]:
+    """Let a field take text that `parse` reads beside plain numbers; its hint becomes part of the error."""
+
+    def before(value: Any) -> Any:
+        if isinstance(value, str):
+            try:
+                value = parse(value)
+            except InputError as error:
+                raise ValueError(f"{error} ({error.hint})") from error
+        return int(value) if isinstance(value, float) and value.is_integer() else value
+
+    return before
+
+
+def _duration(value: Any) -> Any:
+    """Durations are text: whether a bare number means minutes or seconds would be a guess."""
+    if isinstance(value, str):
+        return _typed(parse_duration)(value)
+    raise ValueError(f"{value!r} is not a duration (write 90s, 30m, 12h, 3d, 00:30:00 or 1-12:00:00)")
+
+
+def _write_duration(value: int | str | None) -> str | None:
+    """As text that can be read again."""
+    return f"{value}s" if isinstance(value, int) else value
+
+
+def _plain(value: str) -> str:
+    if "\0" in value:
+        raise ValueError("a zero byte cannot be part of a value")
+    return value
+
+
+def _one_line(value: str) -> str:
+    if any(not character.isprintable() for character in value):
+        raise ValueError(f"{value!r} must be one line of printable characters")
+    return _plain(value)
+
+
+def _slurm_word(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_.:,@+=%/-]+", value):
+        raise ValueError(f"{value!r} cannot be given to Slurm (letters, digits and _.:,@+=%/- only)")
+    return value
+
+
+def _variable(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):
+        raise ValueError(f"{value!r} is not the name of an environment variable")
+    return value
+
+
+Text = Annotated[str, AfterValidator(_plain)]
+"""Any text; it is quoted wherever a shell reads it."""
+Word = Annotated[str, Field(min_length=1), AfterValidator(_one_line)]
+"""Text of one line, not empty."""
+SlurmWord = Annotated[str, AfterValidator(_slurm_word)]
+"""A value on a `#SBATCH` line, where no shell quoting exists."""
+VariableName = Annotated[str, AfterValidator(_variable)]
+"""The name of an environment variable."""
+Positive = Annotated[int, Field(ge=1)]
+"""A whole number from 1."""
+Count = Annotated[
+    int,
+    BeforeValidator(_typed(parse_count)),
+    Field(ge=1),
+    WithJsonSchema({"type": "count", "examples": ["300000", "60M", "1.5T"]}),
+]
+"""A whole number from 1, also written 60M or 1.5T."""
+Seconds = Annotated[
+    int,
+    BeforeValidator(_duration),
+    Field(ge=1),
+    PlainSerializer(_write_duration, when_used="json"),
+    WithJsonSchema({"type": "duration", "examples": ["90s", "12h", "00:30:00"]}),
+]
+"""A duration, in seconds once read."""
+
+
+def _limit(parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def before(value: Any) -> Any:
+        return value if value in ("unknown", None) else parse(value)
+
+    return before
+
+
+Limit = Annotated[
+    Annotated[int, Field(ge=1)] | Literal["unknown"] | None,
+    BeforeValidator(_limit(_typed(parse_count))),
+    WithJsonSchema({"type": "count, `unknown` or null (no limit)"}),
+]
+"""A limit of a site: a number, `unknown`, or null where the site sets none."""
+TimeLimit = Annotated[
+    Annotated[int, Field(ge=1)] | Literal["unknown"] | None,
+    BeforeValidator(_limit(_duration)),
+    PlainSerializer(_write_duration, when_used="json"),
+    WithJsonSchema({"type": "duration, `unknown` or null (no limit)"}),
+]
+"""A time limit of a site: a duration, `unknown`, or null where the site sets none."""

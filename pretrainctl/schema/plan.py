@@ -1,0 +1,104 @@
+"""A plan: recipe and profile with every number worked out, before anything is rendered or submitted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pretrainctl.schema.base import Part
+from pretrainctl.schema.cluster import ClusterProfile, Queue
+from pretrainctl.schema.recipe import Recipe
+
+__all__ = ["Estimate", "Geometry", "Plan"]
+
+
+class Geometry(Part):
+    """Ranks and batch. global_batch = micro_batch x accumulation x data_parallel, always."""
+
+    nodes: int
+    """Nodes that train."""
+    spares: int
+    """Nodes allocated besides."""
+    tasks_per_node: int
+    """Ranks on each node."""
+    world_size: int
+    """Ranks in all."""
+    model_parallel: int
+    """Ranks that hold one replica of the model together (tensor x pipeline)."""
+    data_parallel: int
+    """Replicas."""
+    micro_batch: int
+    """Samples that a rank takes at a time."""
+    accumulation: int
+    """Micro batches of one optimizer step."""
+    global_batch: int
+    """Samples of one optimizer step over all ranks."""
+    tokens_per_step: int
+    """Tokens of one optimizer step over all ranks."""
+    total_steps: int
+    """Optimizer steps to the token target, rounded up."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens consumed when the last step is done."""
+        return self.total_steps * self.tokens_per_step
+
+
+class Estimate(Part):
+    """What it will be like; nothing is decided by these numbers."""
+
+    parameters: int
+    """Weights of the model."""
+    flops_per_token: float
+    """Floating-point operations of a forward and backward pass, by the PaLM paper's formula (appendix B)."""
+    checkpoint_bytes: int
+    """Size of one checkpoint."""
+    node_hours_per_job: float
+    """Nodes, spares included, times the time limit."""
+    jobs: int | None
+    """Jobs to the token target at the recipe's `seconds_per_step`; null = not assumed."""
+
+
+class Plan(Part):
+    """Recipe and profile with everything worked out."""
+
+    name: str
+    """Name of the run."""
+    recipe: Recipe
+    """What is trained, overrides applied, data paths absolute."""
+    profile: ClusterProfile
+    """Where."""
+    queue: Queue
+    """The chosen row."""
+    geometry: Geometry
+    """Ranks and batch."""
+    cpus_per_task: int
+    """CPUs of each rank."""
+    gpus_per_node: int
+    """GPUs asked for on each node."""
+    directives: dict[str, str]
+    """sbatch options that do not depend on the run folder, in order; an empty value is a flag."""
+    estimate: Estimate
+    """Sizes and cost."""
+    notes: tuple[str, ...]
+    """What a reader should know: roundings, limits that are unknown."""
+
+    @property
+    def node_hours(self) -> float:
+        """Node-hours to the target at most; of one job where the number of jobs is unknown."""
+        return self.estimate.node_hours_per_job * (self.estimate.jobs or 1)
+
+    def summary(self) -> str:
+        """What is about to be submitted, in one line."""
+        geometry = self.geometry
+        spares = f" and {geometry.spares} spare" if geometry.spares else ""
+        return (
+            f"{geometry.nodes} nodes{spares} of {self.profile.name}, {geometry.world_size} ranks, "
+            f"{geometry.total_steps} steps of {geometry.tokens_per_step} tokens, "
+            f"at most {self.estimate.node_hours_per_job:.2f} node-hours a job"
+        )
+
+    def checkpoint_directory(self, run_dir: Path) -> Path:
+        """Where the checkpoints of this run lie when its folder is `run_dir`."""
+        if self.recipe.program is not None:
+            return Path(self.recipe.program.checkpoint.directory.replace("{run_dir}", str(run_dir)))
+        return self.recipe.checkpoint.directory or run_dir / "checkpoints"

@@ -1,0 +1,288 @@
+"""A recipe: what to train."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_serializer, model_validator
+
+from pretrainctl.schema.base import Count, Part, Positive, Seconds, Text, VariableName, Word
+
+__all__ = [
+    "Chain",
+    "CheckpointPolicy",
+    "Data",
+    "GlobalBatch",
+    "Model",
+    "Optimizer",
+    "Prepare",
+    "Program",
+    "Recipe",
+    "Recovery",
+    "Resources",
+    "Schedule",
+    "Source",
+    "Tracking",
+    "Training",
+]
+
+Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+class Model(Part):
+    """The shape of a Llama-style decoder."""
+
+    layers: Positive
+    """Decoder blocks."""
+    hidden: Positive
+    """Width of the residual stream."""
+    heads: Positive
+    """Query heads; `hidden` must be a multiple."""
+    kv_heads: Positive
+    """Key-value heads that the query heads share; `heads` must be a multiple."""
+    ffn: Positive
+    """Inner width of the SwiGLU."""
+    vocab: Positive
+    """Rows of the embedding: token ids, padding to a convenient multiple included."""
+    context: Positive
+    """Longest sequence, in tokens."""
+    rope_theta: Annotated[float, Field(gt=0)] = 10000.0
+    """Base of the rotary position embedding."""
+    norm_eps: Annotated[float, Field(gt=0)] = 1e-5
+    """Epsilon of RMSNorm."""
+    tied_embeddings: bool = True
+    """Whether the output layer shares the embedding's weights."""
+
+    @model_validator(mode="after")
+    def _divides(self) -> Model:
+        if self.hidden % self.heads:
+            raise ValueError(f"hidden {self.hidden} is not a multiple of heads {self.heads}")
+        if self.heads % self.kv_heads:
+            raise ValueError(f"heads {self.heads} is not a multiple of kv_heads {self.kv_heads}")
+        if self.hidden // self.heads % 2:
+            raise ValueError(f"rotary embeddings need an even head width, not {self.hidden // self.heads}")
+        return self
+
+
+class Source(Part):
+    """One Megatron `.bin/.idx` pair."""
+
+    prefix: Path
+    """Path without `.bin`; a relative one starts at the folder where the command is given."""
+    weight: Annotated[float, Field(gt=0)] = 1.0
+    """Share of the samples, relative to the other sources."""
+
+
+class Prepare(Part):
+    """How the data of a demonstration are made when they are not there yet."""
+
+    source: Literal["python-stdlib"]
+    """The text: `python-stdlib` = the sources of Python's own standard library."""
+    tokenizer: Literal["bytes"]
+    """`bytes` = one token a byte, and one that ends a document."""
+
+
+class Data(Part):
+    """What is read, and in which order."""
+
+    sources: Annotated[tuple[Source, ...], Field(min_length=1)]
+    """Where tokens come from."""
+    sequence_length: Positive
+    """Tokens a sample."""
+    seed: int = 1234
+    """Fixes the order of samples, together with how many were consumed; nothing else does."""
+    prepare: Prepare | None = None
+    """How `pretrainctl demo` makes the data; other commands want them to be there."""
+
+
+class GlobalBatch(Part):
+    """Samples or tokens of one optimizer step over all ranks; typed as `16 samples` or `4M tokens`."""
+
+    count: Count
+    """How many."""
+    unit: Literal["samples", "tokens"]
+    """Of what."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            return value
+        words = value.split() if isinstance(value, str) else []
+        if len(words) != 2 or words[1] not in ("samples", "tokens"):
+            raise ValueError(f"{value!r} is not a batch (write `16 samples` or `4M tokens`)")
+        return {"count": words[0], "unit": words[1]}
+
+    @model_serializer
+    def _write(self) -> str:
+        return f"{self.count} {self.unit}"
+
+
+class Optimizer(Part):
+    """AdamW."""
+
+    name: Literal["adamw"] = "adamw"
+    """The algorithm."""
+    lr: Annotated[float, Field(gt=0)]
+    """Peak learning rate."""
+    betas: Annotated[tuple[Fraction, ...], Field(min_length=2, max_length=2)] = (0.9, 0.95)
+    """Decay of the two moments."""
+    eps: Annotated[float, Field(gt=0)] = 1e-8
+    """Added to the root of the second moment."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.1
+    """Decoupled weight decay."""
+    clip: Annotated[float, Field(ge=0)] = 1.0
+    """Norm to which gradients are clipped; 0 = not at all."""
+
+
+class Schedule(Part):
+    """Linear warm-up, then cosine decay to the last step."""
+
+    warmup_steps: Annotated[int, Field(ge=0)]
+    """Steps from 0 to the peak learning rate."""
+    min_lr_ratio: Fraction = 0.1
+    """Learning rate of the last step, as a share of the peak."""
+
+
+class Training(Part):
+    """How far and how it is trained."""
+
+    tokens: Count
+    """Token target of the run; rounded up to whole steps."""
+    global_batch: GlobalBatch
+    """`16 samples` or `4M tokens`, over all ranks."""
+    micro_batch: Positive
+    """Samples that a rank takes at a time."""
+    optimizer: Optimizer
+    """AdamW and its numbers."""
+    schedule: Schedule
+    """Learning rate over the steps."""
+    precision: Literal["fp32", "bf16"]
+    """Number format of weights and activations in the forward and backward pass."""
+    zero_stage: Literal[0, 1, 2, 3]
+    """What ZeRO shards: 1 = optimizer states, 2 = gradients too, 3 = weights too."""
+    init_seed: int = 1234
+    """Seeds the initial weights."""
+    log_every: Positive = 1
+    """Steps between two lines of the training log; `metrics.jsonl` has every step."""
+
+
+class CheckpointPolicy(Part):
+    """When and where checkpoints are written."""
+
+    every_steps: Positive
+    """Optimizer steps between two checkpoints."""
+    keep: Annotated[int, Field(ge=0)] = 0
+    """Newest complete ones that are kept; 0 = all."""
+    directory: Path | None = None
+    """Where they lie; null = `checkpoints/` of the run folder."""
+
+
+class Resources(Part):
+    """What one job asks for."""
+
+    nodes: Positive
+    """Nodes that train."""
+    spares: Annotated[int, Field(ge=0)] = 0
+    """Nodes allocated besides, which take over from dead ones."""
+    walltime: Seconds
+    """Time limit of one job; the run goes on in the next."""
+    gpus_per_node: Annotated[int, Field(ge=0)] | Literal["all"] = "all"
+    """GPUs asked for on each node; 0 = train on CPUs."""
+    tasks_per_node: Positive | None = None
+    """Ranks on each node; null = as the profile says."""
+    queue: Word | None = None
+    """A queue row of the profile by name; null = the first production row that fits."""
+    seconds_per_step: Annotated[float, Field(gt=0)] | None = None
+    """Assumed seconds of an optimizer step, for the number of jobs; null = not estimated."""
+
+
+class Chain(Part):
+    """How the next job comes into the queue, where the recipe wants it other than the profile."""
+
+    strategy: Literal["inside", "prequeued"] | None = None
+    """`inside` = each job queues the next; `prequeued` = the launch queues them; null = the profile's."""
+    jobs: Positive | None = None
+    """Jobs queued at launch with `prequeued`, the first included; null = the profile's number."""
+
+
+class Recovery(Part):
+    """Limits of going on without a human."""
+
+    restarts_per_attempt: Annotated[int, Field(ge=0)] = 8
+    """Restarts inside one allocation."""
+    attempts_without_progress: Positive = 3
+    """Attempts in a row without a newer complete checkpoint, after which the chain stops."""
+
+
+class Tracking(Part):
+    """Weights & Biases."""
+
+    wandb: Literal["off", "offline", "online"] = "off"
+    """`offline` = written to the run folder and uploaded later."""
+    project: Word = "pretrainctl"
+    """Project there."""
+    entity: Word | None = None
+    """Team or user there; null = the account's default."""
+    group: Word | None = None
+    """Group there."""
+
+
+class ProgramCheckpoint(Part):
+    """Where the checkpoints of a training program of your own lie."""
+
+    directory: Text
+    """The path; `{run_dir}` stands for the run folder."""
+    layout: Literal["deepspeed"] = "deepspeed"
+    """Which files a complete one has."""
+
+
+class Program(Part):
+    """A training program of your own, in place of the reference trainer."""
+
+    argv: Annotated[tuple[Text, ...], Field(min_length=1)]
+    """Program and arguments; `{run_dir}`, `{checkpoint_dir}` and `{python}` are replaced, nothing else."""
+    checkpoint: ProgramCheckpoint
+    """Where its checkpoints lie."""
+    resume_arguments: tuple[Text, ...] = ()
+    """Added when it goes on from a checkpoint; `{tag}` is its tag (also in PRETRAINCTL_RESUME_TAG)."""
+
+
+class Recipe(Part):
+    """What to train."""
+
+    name: Word
+    """What people call the run, unless the launch names it."""
+    description: Text = ""
+    """One sentence for the list of recipes."""
+    framework: Literal["deepspeed"]
+    """Which training framework."""
+    model: Model
+    """Shape of the model."""
+    data: Data
+    """Training data."""
+    training: Training
+    """Target, batch, optimizer."""
+    checkpoint: CheckpointPolicy
+    """When and where to save."""
+    resources: Resources
+    """Nodes and time."""
+    environment: dict[VariableName, Text] = Field(default_factory=dict)
+    """Variables for the training tasks, over those of the profile."""
+    chain: Chain = Chain()
+    """How the next job comes into the queue."""
+    recovery: Recovery = Recovery()
+    """Limits of going on without a human."""
+    tracking: Tracking = Tracking()
+    """Experiment tracking."""
+    program: Program | None = None
+    """A training program of your own; null = the reference trainer."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Recipe:
+        if self.data.sequence_length > self.model.context:
+            raise ValueError(
+                f"data.sequence_length {self.data.sequence_length} is longer than model.context {self.model.context}"
+            )
+        return self

@@ -1,0 +1,70 @@
+"""The run in numbers: batch geometry, optimizer steps, jobs. Checked before the queue, not after it."""
+
+from __future__ import annotations
+
+from pretrainctl.errors import InputError
+
+__all__ = ["batch_samples", "choose_geometry", "jobs_needed", "steps_for_tokens"]
+
+
+def batch_samples(count: int, unit: str, sequence_length: int) -> int:
+    """Samples of a batch in samples or tokens; InputError where tokens are no whole number of samples."""
+    if unit == "samples":
+        return count
+    samples, rest = divmod(count, sequence_length)
+    if rest:
+        raise InputError(
+            f"a global batch of {count} tokens is no whole number of samples of {sequence_length} tokens",
+            hint=f"nearest: {samples * sequence_length} or {(samples + 1) * sequence_length} tokens",
+        )
+    return samples
+
+
+def choose_geometry(global_batch: int, micro_batch: int, world_size: int, model_parallel: int = 1) -> tuple[int, int]:
+    """Data-parallel ranks and accumulation: global_batch = micro_batch x accumulation x data-parallel ranks.
+
+    InputError carries the numbers: ranks that make no whole replicas, a batch that no accumulation gives.
+    """
+    replicas, rest = divmod(world_size, model_parallel)
+    if rest or not replicas:
+        raise InputError(
+            f"{world_size} ranks are not a multiple of {model_parallel}, the ranks of one model replica",
+            hint=f"use {_multiples(world_size, model_parallel)} ranks",
+        )
+    accumulation, rest = divmod(global_batch, micro_batch * replicas)
+    if rest or not accumulation:
+        nearest = max(1, accumulation)
+        raise InputError(
+            f"global batch {global_batch} != micro batch {micro_batch} x accumulation {nearest} x "
+            f"{replicas} data-parallel ranks = {micro_batch * nearest * replicas}; "
+            f"{global_batch} is not divisible by {micro_batch * replicas}",
+            hint=f"use a global batch of {_multiples(global_batch, micro_batch * replicas)} samples, "
+            "or another micro_batch or number of nodes",
+        )
+    return replicas, accumulation
+
+
+def steps_for_tokens(tokens: int, tokens_per_step: int) -> int:
+    """Optimizer steps to consume at least `tokens`."""
+    return -(-tokens // tokens_per_step)
+
+
+def jobs_needed(total_steps: int, seconds_per_step: float, walltime: int, lead: int, start: float = 120.0) -> int:
+    """Jobs of `walltime` seconds until `total_steps` are done.
+
+    Each job trains from its start-up (`start` seconds, an assumption) to the signal `lead` seconds before
+    its end.
+    """
+    useful = walltime - lead - start
+    if useful < seconds_per_step:
+        raise InputError(
+            f"a job of {walltime} s leaves no time to train: {start:g} s to start, {lead} s signal lead time",
+            hint="ask for a longer walltime",
+        )
+    steps = int(useful // seconds_per_step)
+    return -(-total_steps // steps)
+
+
+def _multiples(near: int, of: int) -> str:
+    below = near // of * of
+    return f"{below} or {below + of}" if below else str(of)

@@ -1,0 +1,1 @@
+"""Speak Slurm: submit, cancel, query. Parsers are pure, states are one table, unreadable is unknown."""

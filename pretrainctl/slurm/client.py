@@ -1,0 +1,321 @@
+"""The Slurm of this machine, through its own commands; every call is bounded in time."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import timezone
+from pathlib import Path
+
+from pretrainctl import process
+from pretrainctl.errors import CommandError, MissingError, SlurmError
+from pretrainctl.records.job import Job, JobClass, StateMeaning
+from pretrainctl.slurm.environment import clean_environment, query_environment
+from pretrainctl.slurm.nodes import expand, fold
+from pretrainctl.slurm.parse import (
+    SACCT_FIELDS,
+    SQUEUE_FORMAT,
+    STEPS_FORMAT,
+    Submission,
+    parse_sacct,
+    parse_sbatch,
+    parse_scontrol,
+    parse_squeue,
+    parse_steps,
+    scontrol_job,
+)
+from pretrainctl.slurm.refusals import Retry, read_refusal
+from pretrainctl.slurm.sinfo import SINFO_FORMAT, NodeState, parse_sinfo
+
+__all__ = ["Slurm"]
+
+_QUERY_TIMEOUT = 60.0
+# Longer than the MessageTimeout of any site (100 s seen), within which sbatch itself waits and tries again.
+_SUBMIT_TIMEOUT = 180.0
+_SUBMIT_PAUSES = (2.0, 10.0)
+# Slurm prints whole seconds, and the controller's clock is not ours.
+_CLOCK_SLACK = 5.0
+_NO_SUCH_JOB = ("invalid job id", "already completing or completed", "job/step already")
+_HINT_NO_SLURM = "run this on a login node of the cluster, or start a sandbox"
+
+
+class Slurm:
+    """Slurm's commands as methods. What cannot be read is a SlurmError, which callers treat as unknown.
+
+    `runner` starts programs; `env` is the environment they get, less an outer job's variables; `cluster`
+    names another cluster (`--clusters`). `sleep` and `clock` are for tests.
+    """
+
+    def __init__(
+        self,
+        runner: process.Runner = process.run,
+        env: Mapping[str, str] | None = None,
+        *,
+        cluster: str | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._runner = runner
+        self._env = dict(os.environ if env is None else env)
+        self._clusters = (f"--clusters={cluster}",) if cluster else ()
+        self._sleep = sleep
+        self._clock = clock
+
+    def is_here(self) -> bool:
+        """Whether this machine has Slurm's commands; says nothing about the controller."""
+        return shutil.which("sbatch", path=self._env.get("PATH")) is not None
+
+    # -- submitting ------------------------------------------------------------------------------------------
+
+    def submit(
+        self,
+        script: Path,
+        *,
+        job_name: str,
+        options: Sequence[str] = (),
+        known: Collection[int] = (),
+        submitted_after: float | None = None,
+    ) -> Submission:
+        """Submit `script` once and return its job.
+
+        Where sbatch gives no id (time-out, lost connection, an empty answer) the job may be there all the
+        same: it is looked up by `job_name`, among jobs submitted since `submitted_after` (default: now) that
+        are neither in `known` nor the one that we run in. It is submitted again only where the lookup says
+        that it is not there and sbatch did not report success. A refusal is a SlurmError with sbatch's words.
+        """
+        since = self._clock() if submitted_after is None else submitted_after
+        argv = ("sbatch", *self._clusters, "--parsable", f"--job-name={job_name}", *options, str(script))
+        for pause in (*_SUBMIT_PAUSES, 0.0):
+            status, stdout, stderr = self._sbatch(argv)
+            answer = parse_sbatch(stdout, stderr)
+            if status == 0 and answer is not None:
+                return answer
+            refusal = read_refusal(stderr)
+            if status is not None and status > 0 and refusal.retry is not Retry.BACK_OFF:
+                raise self._refused(status, stdout, stderr)
+            for wait in (0.0, pause):
+                self._sleep(wait)
+                found = self._look_up(job_name, since, known, stderr)
+                if found is not None:
+                    said = tuple(line.strip() for line in stderr.splitlines() if line.strip())
+                    return Submission(found.job_id, messages=said)
+            if status == 0:
+                break
+        raise SlurmError(
+            f"sbatch named no job, and Slurm knows none named {job_name}: {_words(stderr)}",
+            hint="look at squeue before you submit again",
+            status=status,
+            stdout=stdout,
+            stderr=stderr,
+        )
+
+    def test_only(self, script: Path, options: Sequence[str] = ()) -> str:
+        """Ask whether the script would be accepted, and when it would start; a refusal is a SlurmError."""
+        status, stdout, stderr = self._sbatch(("sbatch", *self._clusters, "--test-only", *options, str(script)))
+        if status != 0:
+            raise self._refused(status, stdout, stderr)
+        return (stdout + stderr).strip()
+
+    def _sbatch(self, argv: Sequence[str]) -> tuple[int | None, str, str]:
+        # The job inherits this environment (--export=ALL): no LC_ALL or TZ of ours may reach it.
+        try:
+            done = self._run(argv, _SUBMIT_TIMEOUT, clean_environment(self._env))
+        except SlurmError as error:
+            return error.status, error.stdout, error.stderr or str(error)
+        return done.status, done.stdout, done.stderr
+
+    def _refused(self, status: int | None, stdout: str, stderr: str) -> SlurmError:
+        return SlurmError(
+            f"Slurm refused the job: {_words(stderr or stdout)}",
+            hint=read_refusal(stderr).hint,
+            status=status,
+            stdout=stdout,
+            stderr=stderr,
+        )
+
+    def _look_up(self, name: str, since: float, known: Collection[int], stderr: str) -> Job | None:
+        own = self._env.get("SLURM_JOB_ID", "")
+        try:
+            jobs = self._squeue((f"--name={name}", f"--user={os.getuid()}", "--states=all"))
+        except SlurmError as error:
+            raise SlurmError(
+                f"it is unknown whether the job {name} was submitted: {error}",
+                hint="look at squeue before you submit again",
+                stderr=f"{stderr}\n{error.stderr}".strip(),
+            ) from error
+        new = [
+            job
+            for job in jobs
+            if job.name == name
+            and job.job_id not in known
+            and str(job.job_id) != own
+            and job.submit is not None
+            and job.submit >= since - _CLOCK_SLACK
+        ]
+        return max(new, key=lambda job: job.job_id, default=None)
+
+    # -- asking ----------------------------------------------------------------------------------------------
+
+    def jobs(self, ids: Sequence[int] = (), names: Sequence[str] = (), *, since: float | None = None) -> dict[int, Job]:
+        """The newest start of each of these jobs, alive or ended; a job that nobody knows is absent.
+
+        One squeue for all ids and one for all names (accounting lags behind it), then at most one sacct each,
+        for what squeue does not show alive. `since` (epoch seconds, default 30 days ago) bounds the search by
+        name.
+        """
+        found: dict[int, Job] = {}
+        for chosen in _filters(ids, names):
+            found.update({job.job_id: job for job in self._squeue((chosen, "--states=all"))})
+        ended = [job_id for job_id in ids if job_id not in found or found[job_id].state.alive is False]
+        for chosen in _filters(ended, names):
+            for job_id, accounted in self._accounted(chosen, since, found).items():
+                shown = found.get(job_id)
+                if shown is None and job_id in ids and accounted.state.alive is not False:
+                    # The controller has no such job: accounting lost its end, as it does ("runaway jobs").
+                    lost = StateMeaning(f"{accounted.state.text} (end lost)", JobClass.UNKNOWN, alive=False)
+                    found[job_id] = replace(accounted, state=lost)
+                elif shown is None or (shown.state.alive is False and accounted.state.alive is False):
+                    found[job_id] = accounted
+        return found
+
+    def _accounted(self, chosen: str, since: float | None, found: Mapping[int, Job]) -> dict[int, Job]:
+        """The newest starts that accounting knows, or the controller where there is no accounting."""
+        try:
+            histories = self._sacct(chosen, since, "--allocations")
+        except SlurmError as error:
+            if "accounting storage is disabled" not in error.stderr.lower():
+                raise
+            return self._show(job.job_id for job in found.values() if job.state.alive is False)
+        return {job_id: starts[-1] for job_id, starts in histories.items()}
+
+    def history(self, ids: Sequence[int]) -> dict[int, list[Job]]:
+        """All starts of these jobs with their Slurm steps, oldest first, from accounting; it may lag."""
+        chosen = _filters(ids, ())
+        return self._sacct(chosen[0], None) if chosen else {}
+
+    def queued(self, name: str) -> list[Job]:
+        """The user's own jobs of this name that are pending, running or ending."""
+        jobs = self._squeue((f"--name={name}", f"--user={os.getuid()}"))
+        return [job for job in jobs if job.name == name and job.state.alive is not False]
+
+    def step_ids(self, job_id: int) -> dict[str, str]:
+        """The ids (`123.0`) of a job's live Slurm steps, by step name."""
+        argv = (
+            "squeue",
+            *self._clusters,
+            "--steps",
+            f"--jobs={job_id}",
+            "--noheader",
+            f"--format={STEPS_FORMAT}",
+        )
+        return parse_steps(self._ask(argv, nothing=_NO_SUCH_JOB))
+
+    def node_states(self, names: Sequence[str]) -> dict[str, NodeState]:
+        """What Slurm says of these nodes; a node that Slurm does not know is absent."""
+        if not names:
+            return {}
+        nodes = f"--nodes={','.join(names)}"
+        return parse_sinfo(
+            self._ask(("sinfo", *self._clusters, "--Node", nodes, "--noheader", f"--format={SINFO_FORMAT}"))
+        )
+
+    def _squeue(self, chosen: Iterable[str]) -> list[Job]:
+        argv = ("squeue", *self._clusters, "--noheader", f"--format={SQUEUE_FORMAT}", *chosen)
+        return parse_squeue(self._ask(argv, nothing=_NO_SUCH_JOB), timezone.utc)
+
+    def _sacct(self, chosen: str, since: float | None, *options: str) -> dict[int, list[Job]]:
+        moment = self._clock() - 30 * 86400 if since is None else since
+        start = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(moment))
+        window = (f"--starttime={start}",) if chosen.startswith("--name") else ()
+        fields = f"--format={','.join(SACCT_FIELDS)}"
+        argv = ("sacct", *self._clusters, "--duplicates", "--parsable2", *options, *window, fields, chosen)
+        return parse_sacct(self._ask(argv), timezone.utc)
+
+    def _show(self, ids: Iterable[int]) -> dict[int, Job]:
+        jobs = [scontrol_job(fields, timezone.utc) for job_id in ids for fields in self._show_fields(job_id)]
+        return {job.job_id: job for job in jobs}
+
+    def _show_fields(self, job_id: int) -> list[dict[str, str]]:
+        argv = ("scontrol", *self._clusters, "--oneliner", "show", "job", str(job_id))
+        return parse_scontrol(self._ask(argv, nothing=_NO_SUCH_JOB))
+
+    def is_preempted(self, job_id: int) -> bool:
+        """Whether Slurm is taking a job's nodes away for another job: true from the start of its grace time on.
+
+        A job that leaves within the grace time ends as COMPLETED, so afterwards nothing tells.
+        """
+        fields = self._show_fields(job_id)
+        return bool(fields) and fields[0].get("PreemptTime", "None") not in {"None", "Unknown", ""}
+
+    # -- acting ----------------------------------------------------------------------------------------------
+
+    def cancel(self, ids: Sequence[int], *, signal: str | None = None, timeout: float = _QUERY_TIMEOUT) -> None:
+        """Cancel jobs, or send them a signal; one that has ended already is no error."""
+        self._scancel([str(job_id) for job_id in ids], signal, timeout)
+
+    def cancel_step(self, step_id: str, *, signal: str = "KILL", timeout: float = _QUERY_TIMEOUT) -> None:
+        """Send a signal to all tasks of a Slurm step (`123.0`). Blocks about 11 s for each dead node."""
+        self._scancel([step_id], signal, timeout)
+
+    def exclude(self, job_id: int, nodes: Sequence[str]) -> None:
+        """Keep a pending job off `nodes`, besides those that it avoids already."""
+        fields = self._show_fields(job_id)
+        avoided = expand(fields[0].get("ExcNodeList", "")) if fields else ()
+        every = fold(tuple(dict.fromkeys((*avoided, *nodes))))
+        self._ask(("scontrol", *self._clusters, "update", f"JobId={job_id}", f"ExcNodeList={every}"))
+
+    def requeue(self, job_id: int) -> None:
+        """Put a job back into the queue under its own id."""
+        self._ask(("scontrol", *self._clusters, "requeue", str(job_id)))
+
+    def _scancel(self, targets: Sequence[str], signal: str | None, timeout: float) -> None:
+        if targets:
+            chosen = (f"--signal={signal}",) if signal else ()
+            self._ask(("scancel", *self._clusters, *chosen, *targets), timeout=timeout, nothing=_NO_SUCH_JOB)
+
+    # -- calling ---------------------------------------------------------------------------------------------
+
+    def _ask(self, argv: Sequence[str], *, timeout: float = _QUERY_TIMEOUT, nothing: Sequence[str] = ()) -> str:
+        """What a command printed; "" where it failed with one of the words in `nothing`."""
+        done = self._run(argv, timeout, query_environment(self._env))
+        if done.status == 0:
+            return done.stdout
+        if any(words in done.stderr.lower() for words in nothing):
+            return done.stdout
+        raise SlurmError(
+            f"{argv[0]} failed with status {done.status}: {_words(done.stderr)}",
+            hint=read_refusal(done.stderr).hint,
+            status=done.status,
+            stdout=done.stdout,
+            stderr=done.stderr,
+        )
+
+    def _run(self, argv: Sequence[str], timeout: float, env: Mapping[str, str]) -> process.Completed:
+        try:
+            return self._runner(argv, timeout=timeout, env=env, check=False)
+        except MissingError as error:
+            raise MissingError(f"Slurm's {argv[0]} is not on this machine", hint=_HINT_NO_SLURM) from error
+        except CommandError as error:
+            raise SlurmError(
+                str(error),
+                hint="Slurm's controller may be busy or away; nothing is known about these jobs now",
+                status=error.status,
+                stdout=error.stdout,
+                stderr=error.stderr,
+            ) from error
+
+
+def _filters(ids: Sequence[int], names: Sequence[str]) -> list[str]:
+    by_id = [f"--jobs={','.join(str(job_id) for job_id in ids)}"] if ids else []
+    by_name = [f"--name={','.join(names)}"] if names else []
+    return by_id + by_name
+
+
+def _words(text: str) -> str:
+    """What a command said, on one line: its errors where it marks them, else all."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line.partition("error: ")[2] for line in lines if "error: " in line]
+    return "; ".join(errors or lines) or "no reason given"

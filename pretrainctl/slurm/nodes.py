@@ -1,0 +1,105 @@
+"""Node lists as Slurm writes them, and the address at which the ranks meet."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator, Sequence
+
+from pretrainctl.errors import InputError
+from pretrainctl.records.launch import AddressRule
+
+__all__ = ["expand", "fold", "master_address", "master_port"]
+
+_NO_NODES = ("", "none", "none assigned", "(null)", "n/a")
+_RANGE = re.compile(r"([0-9]+)(?:-([0-9]+))?")
+_NUMBERED = re.compile(r"(.*?)([0-9]{1,15})")
+_MOST_HOSTS = 65536
+
+
+def expand(text: str) -> tuple[str, ...]:
+    """The hosts of a list like `as01r1b[01-03,07],lrdn0041`, in order, repeats and leading zeros kept.
+
+    The leftmost bracket varies slowest, as in `scontrol show hostnames`. `None assigned` and `(null)` are no
+    hosts. A list that cannot be read is an InputError.
+    """
+    if text.strip().lower() in _NO_NODES:
+        return ()
+    return tuple(host for part in _split(text) for host in _expand_one(part, text))
+
+
+def _split(text: str) -> Iterator[str]:
+    # At commas and blanks, but not at those inside brackets.
+    for part in re.split(r"[,\s]+(?![^\[]*\])", text.strip()):
+        if part:
+            yield part
+
+
+def _expand_one(part: str, text: str) -> Iterator[str]:
+    pieces = re.split(r"\[([^\[\]]*)\]", part)
+    if any("[" in piece or "]" in piece for piece in pieces):
+        raise _unreadable(text)
+    # Pieces alternate: text, inside of a bracket, text, ... A host is one choice of each.
+    choices = [tuple(_expand_ranges(piece, text)) if index % 2 else (piece,) for index, piece in enumerate(pieces)]
+    if math.prod(len(choice) for choice in choices) > _MOST_HOSTS:
+        raise _unreadable(text)
+    for chosen in itertools.product(*choices):
+        yield "".join(chosen)
+
+
+def _expand_ranges(inside: str, text: str) -> Iterator[str]:
+    for item in inside.split(","):
+        match = _RANGE.fullmatch(item.strip())
+        if match is None:
+            raise _unreadable(text)
+        first, last = match[1], match[2] or match[1]
+        if not 0 <= int(last) - int(first) < _MOST_HOSTS:
+            raise _unreadable(text)
+        for number in range(int(first), int(last) + 1):
+            yield str(number).zfill(len(first))
+
+
+def _unreadable(text: str) -> InputError:
+    return InputError(f"{text!r} is not a node list", hint="write it as node[01-03],other7")
+
+
+def fold(names: Sequence[str]) -> str:
+    """The shortest list that `expand` turns back into exactly `names`, in a form that Slurm accepts.
+
+    Names are bracketed at the end only: Slurm 22.05 refuses text after a bracket (`node[01-03]-ib`).
+    """
+    parts: list[str] = []
+    numbered = [(name, _NUMBERED.fullmatch(name)) for name in names]
+    for prefix, group in itertools.groupby(numbered, key=lambda pair: pair[1][1] if pair[1] else None):
+        members = list(group)
+        numbers = [match[2] for _, match in members if match]
+        if prefix is None or len(members) == 1:
+            parts.extend(name for name, _ in members)
+        else:
+            parts.append(f"{prefix}[{','.join(_fold_numbers(numbers))}]")
+    return ",".join(parts)
+
+
+def _fold_numbers(numbers: Sequence[str]) -> Iterator[str]:
+    first = last = numbers[0]
+    for number in numbers[1:]:
+        if number == str(int(last) + 1).zfill(len(first)):
+            last = number
+            continue
+        yield first if first == last else f"{first}-{last}"
+        first = last = number
+    yield first if first == last else f"{first}-{last}"
+
+
+def master_address(first_host: str, rule: AddressRule) -> str:
+    """MASTER_ADDR for the first active node: the profile's suffix goes before the first dot."""
+    if rule.kind == "localhost":
+        return "localhost"
+    host, dot, domain = first_host.partition(".")
+    return f"{host}{rule.suffix}{dot}{domain}"
+
+
+def master_port(rule: AddressRule, job_id: int, restart: int) -> int:
+    """MASTER_PORT: another one for each restart, because the last one's port may still be held."""
+    return rule.port_base + (job_id * 16 + restart) % rule.port_span

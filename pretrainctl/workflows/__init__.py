@@ -1,0 +1,1 @@
+"""Verbs: one a file; the only place where rooms meet."""

@@ -1,0 +1,61 @@
+"""What one attempt is and has at hand."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pretrainctl.errors import RunError
+from pretrainctl.records.launch import Launch
+from pretrainctl.records.run import AttemptRecord, EventKind
+from pretrainctl.runs import ledger
+from pretrainctl.runs.folder import RunFolder
+from pretrainctl.slurm.client import Slurm
+from pretrainctl.slurm.nodes import expand
+from pretrainctl.workflows.attempt.signals import Signals
+
+__all__ = ["Attempt", "this_job"]
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One start of the batch script: its number, its job, its nodes (the batch host first)."""
+
+    run: RunFolder
+    launch: Launch
+    record: AttemptRecord
+    slurm: Slurm
+    signals: Signals
+
+    @property
+    def number(self) -> int:
+        """Number of the attempt, from 1."""
+        return self.record.attempt
+
+    def event(self, kind: EventKind, message: str, data: Mapping[str, Any] | None = None) -> None:
+        """Write an event of this attempt, and say it in the job's own log."""
+        ledger.append(self.run.path, kind, message, attempt=self.number, data=data)
+        print(f"pretrainctl: attempt {self.number}: {message}", file=sys.stderr, flush=True)
+
+
+def this_job() -> AttemptRecord:
+    """Who we are, from the environment that Slurm gives a batch script; RunError outside of one."""
+    job = os.environ.get("SLURM_JOB_ID", "")
+    if not job.isdigit():
+        raise RunError(
+            "this is not inside a Slurm job", hint="`attempt` is run by the batch script; use `pretrainctl launch`"
+        )
+    return AttemptRecord(
+        attempt=0,
+        job_id=int(job),
+        slurm_restart=int(os.environ.get("SLURM_RESTART_COUNT", "0") or 0),
+        host=os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
+        pid=os.getpid(),
+        nodes=tuple(expand(os.environ.get("SLURM_JOB_NODELIST", ""))),
+        time=time.time(),
+    )

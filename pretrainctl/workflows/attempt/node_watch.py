@@ -1,0 +1,82 @@
+"""The nodes of an attempt: beats started on all of them, and which are used next."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from pretrainctl import process
+from pretrainctl.liveness.beat import TOKEN_VARIABLE
+from pretrainctl.liveness.listener import Listener
+from pretrainctl.slurm import nodes as node_names
+from pretrainctl.slurm import steps
+from pretrainctl.slurm.environment import step_environment
+from pretrainctl.workflows.attempt.context import Attempt
+
+__all__ = ["NodeWatch"]
+
+_FIRST_BEAT_PATIENCE = 30.0
+"""Seconds that the first beat of a node may take; a Slurm step on many nodes starts in a few."""
+
+
+class NodeWatch:
+    """Beats on every node of the allocation, and the nodes found dead so far in this attempt."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        self.attempt = attempt
+        local = attempt.launch.address.kind == "localhost"
+        self.listener = Listener(attempt.launch.liveness, bind="127.0.0.1" if local else "")
+        self.dead: dict[str, str] = {}
+        self._child: process.Child | None = None
+
+    def start(self) -> None:
+        """Start a beating process on each node and return at once."""
+        launch, record = self.attempt.launch, self.attempt.record
+        host = node_names.master_address(record.host, launch.address)
+        self._child = process.start(
+            steps.beats_argv(
+                record.nodes,
+                step_name=f"beats-{record.attempt}",
+                task=[
+                    *(launch.python, "-m", "pretrainctl.liveness.beat"),
+                    *(host, str(self.listener.port), str(launch.liveness.interval)),
+                ],
+            ),
+            env={**step_environment(os.environ), TOKEN_VARIABLE: self.listener.token},
+        )
+
+    def wait_for_first_beats(self) -> tuple[str, ...]:
+        """Wait, in bounds, until every node has beaten once; returns the nodes that have not."""
+        deadline = time.monotonic() + _FIRST_BEAT_PATIENCE
+        nodes = set(self.attempt.record.nodes)
+        while not nodes <= self.listener.seen() and time.monotonic() < deadline:
+            self.listener.poll(0.1)
+            if self.attempt.signals.terminated:
+                break
+        return tuple(node for node in self.attempt.record.nodes if node not in self.listener.seen())
+
+    def note_dead(self) -> tuple[str, ...]:
+        """Write an event for each node found dead since the last call; returns their names."""
+        fresh = [node for node in self.listener.dead() if node.node not in self.dead]
+        for node in fresh:
+            self.dead[node.node] = node.how
+            since = time.monotonic() - node.last_beat
+            self.attempt.event(
+                "node_dead",
+                f"node {node.node} is dead: {node.how}, last beat {since:.1f} s ago",
+                {"node": node.node, "how": node.how, "silent_seconds": round(since, 3)},
+            )
+        return tuple(node.node for node in fresh)
+
+    def healthy(self) -> tuple[str, ...]:
+        """Nodes of the allocation that are not known to be dead. The batch host is last: it is left out where there
+        is a spare, since its death ends the attempt whatever runs on it."""
+        alive = [node for node in self.attempt.record.nodes if node not in self.dead]
+        return tuple(sorted(alive, key=lambda node: node == self.attempt.record.host))
+
+    def stop(self) -> None:
+        """End the beats; a step with a dead node is left to Slurm."""
+        self.listener.close()
+        if self._child is not None:
+            self._child.stop(grace=0.5)
+

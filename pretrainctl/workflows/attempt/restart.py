@@ -1,0 +1,197 @@
+"""One restart: one srun of the training program, watched until it has ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from pretrainctl import process
+from pretrainctl.errors import LedgerError, SlurmError
+from pretrainctl.liveness.listener import DeadNode
+from pretrainctl.records import codec, contract
+from pretrainctl.records.contract import End, Failure, Fence, Request
+from pretrainctl.runs.requests import ask
+from pretrainctl.slurm import nodes as node_names
+from pretrainctl.slurm import steps
+from pretrainctl.slurm.environment import step_environment
+from pretrainctl.workflows.attempt.context import Attempt
+from pretrainctl.workflows.attempt.node_watch import NodeWatch
+
+__all__ = ["Restart", "RestartEnd"]
+
+T = TypeVar("T")
+
+_TICK = 0.2
+"""Seconds between two looks at the srun, the nodes and the signals."""
+_STEP_KNOWN_AFTER = 2.0
+"""Seconds after which Slurm lists a step that srun has begun (0.05 to 0.13 s seen); it is asked early, since in
+trouble the controller may not answer."""
+_END_PATIENCE = 10.0
+"""Seconds that srun may take to end after the end record, before the Slurm step is killed."""
+_KILL_PATIENCE = 5.0
+"""Seconds that srun may take to end after its Slurm step was killed."""
+_DEAD_NODE_PATIENCE = 0.3
+"""The same where a node is dead: srun would wait until the controller gives that node up. The ranks on the other
+nodes are killed within it (0.2 s seen), long before a new rank reaches a port or a GPU."""
+
+
+@dataclass(frozen=True)
+class RestartEnd:
+    """How a restart ended, as seen from the batch host. `srun_status` is a hint only, None where srun was left."""
+
+    end: End | None
+    failure: Failure | None
+    dead: tuple[DeadNode, ...]
+    srun_status: int | None
+    asked: Request | None
+    terminated: bool
+
+
+class Restart:
+    """One srun of the training program on `nodes`, rank 0 on the first."""
+
+    def __init__(
+        self, attempt: Attempt, watch: NodeWatch, number: int, nodes: Sequence[str], resume_tag: str | None
+    ) -> None:
+        self.attempt = attempt
+        self.watch = watch
+        self.number = number
+        # Slurm puts rank 0 on the node that comes first in the job's own order.
+        self.nodes = tuple(node for node in attempt.record.nodes if node in set(nodes))
+        self.resume_tag = resume_tag
+        self.folder: Path = contract.restart_dir(attempt.run.path, attempt.number, number)
+        self._asked: Request | None = None
+        self._step: str | None = None
+        self._failed_at: float | None = None
+
+    def run(self) -> RestartEnd:
+        """Start, watch, and return how it ended; on return no task of it runs on a node that answers."""
+        self.folder.mkdir(parents=True)
+        codec.write(contract.fence_file(self.attempt.run.path), Fence(self.attempt.number, self.number))
+        with (self.folder / "training.log").open("ab") as log:
+            child = process.start(
+                steps.training_argv(
+                    self.attempt.launch.srun,
+                    self.nodes,
+                    step_name=self._step_name,
+                    task=["bash", str(self.attempt.run.bundle / "task.sh")],
+                ),
+                env=self._environment(),
+                stdout=log.fileno(),
+                stderr=log.fileno(),
+            )
+        self.attempt.event(
+            "restart_started",
+            f"restart {self.number} on {node_names.fold(self.nodes)}, "
+            + (f"from {self.resume_tag}" if self.resume_tag else "from the beginning"),
+            {"restart": self.number, "nodes": list(self.nodes), "resume_tag": self.resume_tag},
+        )
+        dead = self._watch(child)
+        status = self._end(child, dead)
+        return RestartEnd(
+            end=self._read_end(),
+            failure=self._read_failure(),
+            dead=dead,
+            srun_status=status,
+            asked=self._asked,
+            terminated=self.attempt.signals.terminated,
+        )
+
+    def _watch(self, child: process.Child) -> tuple[DeadNode, ...]:
+        """Until there is something that ends a restart: the end record, a dead node, a failure, the end of srun."""
+        begun: float | None = time.monotonic()
+        while True:
+            self.watch.listener.poll(_TICK)
+            self._pass_on_signals()
+            if begun is not None and time.monotonic() - begun > _STEP_KNOWN_AFTER:
+                self._find_step()
+                begun = None
+            if self._read_end() is not None:
+                return ()
+            dead = self._dead()
+            if dead:
+                return dead
+            failure = self._read_failure()
+            if child.poll() is None and failure is None:
+                continue
+            self._failed_at = self._failed_at or time.monotonic()
+            # A peer's death shows first as a failed connection on the ranks that are well: before a failure is
+            # laid on a rank, each node must have beaten since. A rank that died of a signal is its own cause.
+            own_cause = failure is not None and failure.status > 128
+            if own_cause or self.watch.listener.settled_since(self._failed_at, self.nodes):
+                return self._dead()
+
+    def _dead(self) -> tuple[DeadNode, ...]:
+        """Nodes of this restart that are dead; a spare that died is noted, and no matter."""
+        self.watch.note_dead()
+        return tuple(node for node in self.watch.listener.dead() if node.node in self.nodes)
+
+    def _pass_on_signals(self) -> None:
+        signals = self.attempt.signals
+        if self._asked is None and (signals.time_limit_near or signals.terminated):
+            reason = "time_limit" if signals.time_limit_near else "terminated"
+            self._asked = ask(self.attempt.run.path, "save_and_exit", self.attempt.number, reason)
+            self.attempt.event("save_asked", f"asked for a save and the end: {reason}", {"reason": reason})
+
+    def _end(self, child: process.Child, dead: Sequence[DeadNode]) -> int | None:
+        """End what still runs of the Slurm step, and wait for srun as long as that can help."""
+        if self._read_end() is not None and child.wait(_END_PATIENCE) is not None:
+            return child.poll()
+        if child.poll() is None:
+            step = self._find_step()
+            if step is not None:
+                # Aside: for a step with a dead node, scancel blocks until the controller gives that node up.
+                process.start(["scancel", "--signal=KILL", step], env=dict(os.environ))
+            else:
+                child.signal(signal.SIGTERM)
+            child.wait(_DEAD_NODE_PATIENCE if dead else _KILL_PATIENCE)
+        status = child.poll()
+        if status is None:
+            child.signal(signal.SIGKILL)
+        return status
+
+    def _find_step(self) -> str | None:
+        """The Slurm step's id, asked for once it must be there; None where Slurm does not answer."""
+        if self._step is None:
+            with contextlib.suppress(SlurmError):
+                self._step = self.attempt.slurm.step_ids(self.attempt.record.job_id).get(self._step_name)
+        return self._step
+
+    @property
+    def _step_name(self) -> str:
+        return f"train-{self.attempt.number}-{self.number}"
+
+    def _environment(self) -> dict[str, str]:
+        launch, record = self.attempt.launch, self.attempt.record
+        return {
+            **step_environment(os.environ),
+            **launch.environment,
+            contract.RUN_DIR_VARIABLE: str(self.attempt.run.path),
+            contract.ATTEMPT_VARIABLE: str(self.attempt.number),
+            contract.RESTART_VARIABLE: str(self.number),
+            contract.RESUME_TAG_VARIABLE: self.resume_tag or "",
+            "MASTER_ADDR": node_names.master_address(self.nodes[0], launch.address),
+            "MASTER_PORT": str(node_names.master_port(launch.address, record.job_id, self.number)),
+        }
+
+    def _read_end(self) -> End | None:
+        return _read_if_there(End, self.folder / "end.json")
+
+    def _read_failure(self) -> Failure | None:
+        return _read_if_there(Failure, self.folder / "failure.json")
+
+
+def _read_if_there(kind: type[T], path: Path) -> T | None:
+    if not path.exists():
+        return None
+    try:
+        return codec.read(kind, path)
+    except LedgerError:
+        # Half written by a task script that is just now writing it: there at the next look.
+        return None

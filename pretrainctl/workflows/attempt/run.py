@@ -1,0 +1,224 @@
+"""An attempt from its claim to its end."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from pathlib import Path
+
+from pretrainctl.errors import CheckpointError, SlurmError, UnreadableError
+from pretrainctl.frameworks.checkpoint_gate import gate
+from pretrainctl.records import codec, contract
+from pretrainctl.records.contract import Fence
+from pretrainctl.records.job import JobClass
+from pretrainctl.records.run import Action, Decision
+from pretrainctl.recovery import decision as decisions
+from pretrainctl.recovery.diagnosis import FailureClass, diagnose
+from pretrainctl.runs import ledger
+from pretrainctl.runs.claim import claim, rival
+from pretrainctl.runs.folder import RunFolder
+from pretrainctl.runs.state import fold
+from pretrainctl.slurm.client import Slurm
+from pretrainctl.workflows.attempt import chain
+from pretrainctl.workflows.attempt.context import Attempt, this_job
+from pretrainctl.workflows.attempt.node_watch import NodeWatch
+from pretrainctl.workflows.attempt.restart import Restart, RestartEnd
+from pretrainctl.workflows.attempt.signals import Signals
+from pretrainctl.workflows.look_back import evidence_of, look_back, restart_summaries, saved_step
+
+__all__ = ["run_attempt"]
+
+_RIVAL_PATIENCE = 120.0
+"""Seconds to go on asking whether an earlier attempt is alive, before leaving without having trained."""
+
+
+def run_attempt(run_dir: Path) -> int:
+    """Carry the run as far as this job can; returns the exit status of the batch script.
+
+    0 where the run is finished, goes on in the chained job, or is none of ours to run; 1 where it stopped.
+    """
+    signals = Signals()
+    signals.install()
+    run = RunFolder(run_dir)
+    moved = ledger.set_aside_unreadable(run.path)
+    attempt = Attempt(run, run.launch(), claim(run.path, this_job()), Slurm(), signals)
+    attempt.event(
+        "claimed",
+        f"job {attempt.record.job_id} on {len(attempt.record.nodes)} nodes, batch host {attempt.record.host}",
+        {"job_id": attempt.record.job_id, "slurm_restart": attempt.record.slurm_restart},
+    )
+    for path in moved:
+        attempt.event("set_aside", f"an unreadable event was set aside as {path.name}", {"path": str(path)})
+    try:
+        decision, failure_class = _carry(attempt)
+    except CheckpointError as error:
+        unknown = isinstance(error, UnreadableError)
+        decision = Decision(Action.HAND_OVER if unknown else Action.STOP, str(error))
+        failure_class = (FailureClass.UNKNOWN if unknown else FailureClass.CHECKPOINT_INCOMPLETE).value
+    return _leave(attempt, decision, failure_class)
+
+
+def _carry(attempt: Attempt) -> tuple[Decision, str]:
+    other = _find_rival(attempt)
+    if other is not None:
+        attempt.event("refused", other)
+        return Decision(Action.WAIT, other), "unknown"
+    codec.write(contract.fence_file(attempt.run.path), Fence(attempt.number, 0))
+    state = fold(ledger.read_events(attempt.run.path))
+    if state.finished is not None:
+        return Decision(Action.FINISH, "the run was finished before"), "finished"
+    if state.stopped is not None:
+        return Decision(Action.STOP, f"stopped before: {state.stopped}"), "user_cancel"
+    watch = NodeWatch(attempt)
+    watch.start()
+    try:
+        chain.queue_chained(attempt)
+        past = look_back(attempt.run, attempt.slurm, before=attempt.number)
+        if past is not None:
+            attempt.event("looked_back", past.diagnosis.message, {"class": past.diagnosis.failure_class})
+            if past.stop is not None:
+                return past.stop, past.diagnosis.failure_class
+        return _train(attempt, watch)
+    finally:
+        watch.stop()
+
+
+def _train(attempt: Attempt, watch: NodeWatch) -> tuple[Decision, str]:
+    missing = watch.wait_for_first_beats()
+    for node in missing:
+        attempt.event("note", f"no beat from node {node}", {"node": node})
+    number = 0
+    while True:
+        resume_tag = _open_gate(attempt, number)
+        nodes = [node for node in watch.healthy() if node not in missing] or list(watch.healthy())
+        restart = Restart(attempt, watch, number, nodes[: attempt.launch.srun.nodes], resume_tag)
+        end = restart.run()
+        diagnosis = diagnose(
+            evidence_of(
+                restart.folder,
+                job_class=_taken_away(attempt, end),
+                srun_status=end.srun_status,
+                dead_nodes={node.node: node.how for node in end.dead},
+                request=end.asked,
+                signals=["SIGTERM"] if end.terminated else [],
+            )
+        )
+        attempt.event(
+            "restart_ended",
+            diagnosis.message,
+            {
+                "restart": number,
+                "class": diagnosis.failure_class,
+                "nodes": list(diagnosis.nodes),
+                "ranks": list(diagnosis.ranks),
+                "evidence": list(diagnosis.evidence),
+            },
+        )
+        decision = decisions.decide(
+            diagnosis,
+            restart_summaries(attempt.run, attempt.number),
+            attempt.launch.recovery,
+            healthy_nodes=len(watch.healthy()),
+            needed_nodes=attempt.launch.srun.nodes,
+            job_is_ending=attempt.signals.terminated or attempt.signals.time_limit_near,
+        )
+        attempt.event(
+            "decided", f"{decision.action.value}: {decision.reason}", {"action": decision.action.value}
+        )
+        if decision.action is not Action.RESTART_HERE:
+            chain.exclude_from_queued(attempt, tuple(watch.dead))
+            return decision, diagnosis.failure_class
+        number += 1
+
+
+def _taken_away(attempt: Attempt, end: RestartEnd) -> JobClass | None:
+    """PREEMPTED where the ranks were told to leave, not by us, and Slurm says that it takes the nodes away."""
+    if end.end is None or end.end.kind != "checkpointed" or end.asked is not None:
+        return None
+    with contextlib.suppress(SlurmError):
+        if attempt.slurm.is_preempted(attempt.record.job_id):
+            return JobClass.PREEMPTED
+    return None
+
+
+def _open_gate(attempt: Attempt, restart: int) -> str | None:
+    """The tag to resume from, None for a fresh start; CheckpointError where neither is right."""
+    last_saved = saved_step(attempt.run)
+    result = gate(
+        attempt.launch.checkpoint.directory,
+        attempt.launch.checkpoint,
+        expected=last_saved is not None,
+        last_saved_step=last_saved,
+        label=f"attempt-{attempt.number}-restart-{restart}",
+        tasks_per_node=attempt.launch.srun.tasks_per_node,
+    )
+    quarantined = [
+        {"tag": checkpoint.tag, "reason": checkpoint.reason, "path": str(path)}
+        for checkpoint, path in result.quarantined
+    ]
+    message = f"resume from {result.resume_tag}" if result.resume_tag else "fresh start: nothing was ever saved"
+    for entry in quarantined:
+        message += f"; {entry['tag']} quarantined: {entry['reason']}"
+    attempt.event(
+        "checkpoint_gate",
+        message,
+        {
+            "restart": restart,
+            "resume_tag": result.resume_tag,
+            "resume_step": result.resume_step,
+            "quarantined": quarantined,
+            "pointer_rewritten": result.pointer_rewritten,
+            "notes": list(result.notes),
+        },
+    )
+    return result.resume_tag
+
+
+def _find_rival(attempt: Attempt) -> str | None:
+    """Why this attempt must not run, or None. What cannot be known within patience counts as a rival."""
+    deadline = time.monotonic() + _RIVAL_PATIENCE
+    pause = 1.0
+    while True:
+        try:
+            running = functools.partial(_running, attempt.slurm)
+            other = rival(attempt.run.attempts(), attempt.record, attempt.run.path, running)
+        except SlurmError as error:
+            if time.monotonic() > deadline or attempt.signals.terminated:
+                return f"whether an earlier attempt is alive cannot be known: {error}"
+            time.sleep(pause)
+            pause = min(2 * pause, 15.0)
+            continue
+        if other is None:
+            return None
+        return f"attempt {other.attempt} owns the run: its job {other.job_id} is alive"
+
+
+def _running(slurm: Slurm, job_ids: list[int]) -> set[int]:
+    jobs = slurm.jobs(job_ids)
+    return {job_id for job_id, job in jobs.items() if job.state.job_class is JobClass.RUNNING}
+
+
+def _leave(attempt: Attempt, decision: Decision, failure_class: str) -> int:
+    """Write how the attempt ends, settle the queue, and say what the batch script ends with."""
+    if decision.action is Action.WAIT:
+        return 0
+    if failure_class == FailureClass.FENCED.value:
+        # Another attempt has the run: its state and its queue are no longer ours to settle.
+        attempt.event("attempt_ended", decision.reason, {"action": "wait", "class": failure_class})
+        return 0
+    if decision.action in {Action.FINISH, Action.STOP}:
+        known = fold(ledger.read_events(attempt.run.path))
+        if decision.action is Action.FINISH and known.finished is None:
+            attempt.event("finished", decision.reason)
+        elif decision.action is Action.STOP and known.stopped is None:
+            attempt.event("stopped", decision.reason, {"class": failure_class})
+        chain.cancel_queued(attempt)
+    attempt.event(
+        "attempt_ended", decision.reason, {"action": decision.action.value, "class": failure_class}
+    )
+    stopped_by_failure = decision.action is Action.STOP and failure_class not in {
+        FailureClass.USER_CANCEL.value,
+        FailureClass.STOPPED.value,
+    }
+    return 1 if stopped_by_failure else 0

@@ -1,0 +1,129 @@
+"""Launch: plan, render, make the run folder, submit."""
+
+from __future__ import annotations
+
+import getpass
+import shutil
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pretrainctl.errors import InputError, MissingError, SlurmError
+from pretrainctl.records.launch import Launch
+from pretrainctl.records.run import RunRecord
+from pretrainctl.records.training import TrainingSettings
+from pretrainctl.runs import folder, ledger, snapshot
+from pretrainctl.runs.folder import RunFolder
+from pretrainctl.schema.plan import Plan
+from pretrainctl.slurm.client import Slurm
+from pretrainctl.workflows.plan import make_plan
+from pretrainctl.workflows.render import render_bundle
+
+__all__ = ["Launched", "launch", "queue_jobs"]
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A run that was submitted: its folder, its plan, the Slurm jobs, and what the site said."""
+
+    run: RunFolder
+    plan: Plan
+    job_ids: tuple[int, ...]
+    messages: tuple[str, ...]
+
+
+def launch(
+    recipe: str,
+    cluster: str | None,
+    *,
+    set_values: Sequence[str],
+    name: str | None,
+    confirm: Callable[[Plan, Path], bool],
+    mail_type: str | None = None,
+    mail_user: str | None = None,
+    python: str = sys.executable,
+) -> Launched | None:
+    """Launch a run; None where `confirm` said no.
+
+    Everything that can be refused is refused before the run folder is made; when sbatch refuses, the folder is
+    removed again and SlurmError carries its words. Where it is not known whether sbatch accepted the job, the
+    folder stays and `reconcile` finds out.
+    """
+    if not Slurm().is_here():
+        raise MissingError(
+            "there is no Slurm here: sbatch is not on the PATH",
+            hint='run this on a login node, or try `pretrainctl sandbox up` and `eval "$(pretrainctl sandbox env)"`',
+        )
+    plan = make_plan(recipe, cluster, set_values=set_values, name=name, mail_type=mail_type, mail_user=mail_user)
+    run_dir = folder.roots()[0] / folder.check_name(plan.name)
+    folder.refuse_existing(run_dir)
+    created = time.time()
+    record, settings, bundle = render_bundle(plan, run_dir, python=python, salt=str(created))
+    if settings is not None:
+        _refuse_missing_data(settings)
+    if not confirm(plan, run_dir):
+        return None
+    run = folder.create(run_dir, _identity(plan, record, created), bundle)
+    for file, text in snapshot.take_snapshot(Path.cwd()).items():
+        (run.path / "code" / file).write_text(text, encoding="utf-8")
+    record.checkpoint.directory.mkdir(parents=True, exist_ok=True)
+    try:
+        job_ids, messages = queue_jobs(run, record, Slurm())
+    except SlurmError as error:
+        if error.status is not None and not ledger.read_events(run.path):
+            shutil.rmtree(run.path)
+        raise
+    return Launched(run, plan, job_ids, messages)
+
+
+def queue_jobs(
+    run: RunFolder, launch: Launch, slurm: Slurm, *, already: int = 0
+) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Queue the jobs that a run has from outside, less those `already` there, each written as an event at once.
+
+    That is one where attempts queue their own chained job, else one and the chained jobs, which run one after
+    the other by their common name. Returns the job ids, and what the site said.
+    """
+    job_ids: list[int] = []
+    messages: list[str] = []
+    count = (1 if launch.chain == "inside" else 1 + launch.chained_jobs) - already
+    for _ in range(count):
+        submission = slurm.submit(
+            run.script, job_name=launch.job_name, options=["--dependency=singleton"], known=job_ids
+        )
+        ledger.append(
+            run.path, "submitted", f"submitted job {submission.job_id}", data={"job_id": submission.job_id}
+        )
+        job_ids.append(submission.job_id)
+        messages += [message for message in submission.messages if message not in messages]
+    return tuple(job_ids), tuple(messages)
+
+
+def _refuse_missing_data(settings: TrainingSettings) -> None:
+    for source in settings.data.sources:
+        for suffix in (".bin", ".idx"):
+            path = source.prefix.with_name(source.prefix.name + suffix)
+            if not path.exists():
+                raise InputError(
+                    f"the training data {path} does not exist",
+                    hint="make it with `python -m pretrainctl.trainer.tokenize`, or name another data.sources",
+                )
+
+
+def _identity(plan: Plan, record: Launch, created: float) -> RunRecord:
+    recipe = plan.recipe.model_dump(mode="json")
+    profile = plan.profile.model_dump(mode="json")
+    return RunRecord(
+        name=plan.name,
+        run_id=record.run_id,
+        job_name=record.job_name,
+        cluster=plan.profile.name,
+        created=created,
+        user=getpass.getuser(),
+        recipe=recipe,
+        profile=profile,
+        plan=plan.model_dump(mode="json", exclude={"recipe", "profile"}),
+        digests={"recipe": snapshot.digest(str(recipe)), "profile": snapshot.digest(str(profile))},
+    )

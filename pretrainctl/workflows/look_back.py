@@ -1,0 +1,191 @@
+"""The look back: how did the last attempt, or restart, end, and may the run go on?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from pretrainctl.errors import LedgerError, SlurmError
+from pretrainctl.metrics.series import Series, read_series
+from pretrainctl.records import codec, contract
+from pretrainctl.records.contract import End, Failure, Request
+from pretrainctl.records.job import Job, JobClass
+from pretrainctl.records.run import Decision, Diagnosis
+from pretrainctl.recovery.decision import AttemptSummary, RestartSummary, decide_after_attempt
+from pretrainctl.recovery.diagnosis import Evidence, diagnose
+from pretrainctl.runs import ledger
+from pretrainctl.runs.folder import RunFolder
+from pretrainctl.runs.log_tail import tail
+from pretrainctl.runs.state import AttemptState, fold
+from pretrainctl.slurm.client import Slurm
+
+__all__ = ["Past", "evidence_of", "look_back", "restart_summaries", "saved_step"]
+
+T = TypeVar("T")
+
+_LOG_LINES = 400
+_SETTLE_PATIENCE = 30.0
+"""Seconds to wait for Slurm to say how a job that has just ended did end."""
+_UNSETTLED = {JobClass.ENDING, JobClass.RUNNING, JobClass.UNKNOWN}
+
+
+@dataclass(frozen=True)
+class Past:
+    """How the newest attempt ended; `stop` is why the run must not go on, None where it may."""
+
+    attempt: int
+    diagnosis: Diagnosis
+    stop: Decision | None
+
+
+def look_back(run: RunFolder, slurm: Slurm, *, before: int | None = None) -> Past | None:
+    """Diagnose the newest attempt (older than `before`) since the last resume; None where there is none.
+
+    Slurm's word on the job comes first where a person or the system took it away; what Slurm cannot say is
+    unknown, which neither stops a run nor counts as success.
+    """
+    state = fold(ledger.read_events(run.path))
+    owners = [
+        attempt
+        for attempt in state.attempts
+        if not attempt.refused
+        and attempt.attempt > state.resumed_after
+        and (before is None or attempt.attempt < before)
+    ]
+    if not owners:
+        return None
+    newest = owners[-1]
+    restarts = run.restarts(newest.attempt)
+    job_class = _job_class(run, newest, slurm)
+    evidence = (
+        evidence_of(contract.restart_dir(run.path, newest.attempt, restarts[-1]), job_class=job_class)
+        if restarts
+        else Evidence(job_class=job_class)
+    )
+    diagnosis = diagnose(evidence)
+    rule = run.launch().recovery
+    recent = owners[-1 - rule.attempts_without_progress :]
+    stop = decide_after_attempt(diagnosis, _attempt_summaries(run, recent), rule)
+    return Past(newest.attempt, diagnosis, stop)
+
+
+def evidence_of(
+    folder: Path,
+    *,
+    job_class: JobClass | None = None,
+    srun_status: int | None = None,
+    dead_nodes: Mapping[str, str] | None = None,
+    request: Request | None = None,
+    signals: Sequence[str] = (),
+) -> Evidence:
+    """What the folder of a restart tells, with what the caller knows besides."""
+    starts = _series(folder).starts
+    first, last = (starts[-1].first_step, starts[-1].last_step) if starts else (None, None)
+    return Evidence(
+        srun_status=srun_status,
+        end=_read_if_there(End, folder / "end.json"),
+        failure=_read_if_there(Failure, folder / "failure.json"),
+        dead_nodes=dead_nodes or {},
+        job_class=job_class,
+        signals=tuple(signals),
+        request=request,
+        start_step=first - 1 if first is not None else 0,
+        last_step=last,
+        log_tail=tuple(tail(folder / "training.log", _LOG_LINES)),
+    )
+
+
+def saved_step(run: RunFolder) -> int | None:
+    """The step of the newest completed save that the run recorded, None where it never completed one."""
+    for _, _, path in reversed(list(run.restart_dirs())):
+        saved = _series(path).saved
+        if saved:
+            return saved[-1].step
+    return None
+
+
+def restart_summaries(run: RunFolder, attempt: int) -> list[RestartSummary]:
+    """The restarts of an attempt that are over, in order."""
+    events = [event for event in ledger.read_events(run.path, attempt) if event.kind == "restart_ended"]
+    summaries = []
+    newest = 0
+    for event in events:
+        restart = int(event.data["restart"])
+        evidence = evidence_of(contract.restart_dir(run.path, attempt, restart))
+        newest = max(newest, _saved_in(run, attempt, restart))
+        summaries.append(
+            RestartSummary(
+                attempt=attempt,
+                restart=restart,
+                failure_class=str(event.data["class"]),
+                start_step=evidence.start_step,
+                end_step=evidence.last_step,
+                checkpoint_step=newest,
+            )
+        )
+    return summaries
+
+
+def _attempt_summaries(run: RunFolder, owners: Sequence[AttemptState]) -> list[AttemptSummary]:
+    summaries = []
+    for owner in owners:
+        restarts = run.restarts(owner.attempt)
+        ends = [evidence_of(contract.restart_dir(run.path, owner.attempt, restart)).last_step for restart in restarts]
+        start = owner.resume_step or 0
+        saved = [_saved_in(run, owner.attempt, restart) for restart in restarts]
+        summaries.append(
+            AttemptSummary(
+                attempt=owner.attempt,
+                start_step=start,
+                end_step=max((end for end in ends if end is not None), default=None),
+                checkpoint_step=max([start, *saved]),
+                failure_class=owner.failure_class or "",
+            )
+        )
+    return summaries
+
+
+def _saved_in(run: RunFolder, attempt: int, restart: int) -> int:
+    saved = _series(contract.restart_dir(run.path, attempt, restart)).saved
+    return max((save.step for save in saved), default=0)
+
+
+def _ask(slurm: Slurm, job_id: int) -> Job | None:
+    try:
+        job = slurm.jobs([job_id]).get(job_id)
+        if job is not None and job.state.job_class is JobClass.ENDING:
+            # A dead node keeps a job COMPLETING for minutes, and hides how it ended; accounting knows already.
+            return next(reversed(slurm.history([job_id]).get(job_id, [])), job)
+    except SlurmError:
+        return None
+    return job
+
+
+def _series(folder: Path) -> Series:
+    return read_series([folder / "metrics.jsonl"])
+
+
+def _job_class(run: RunFolder, attempt: AttemptState, slurm: Slurm) -> JobClass | None:
+    """Slurm's last word on the attempt's job, waited for in bounds; None where it cannot be had."""
+    job_id = next(record.job_id for record in run.attempts() if record.attempt == attempt.attempt)
+    deadline = time.monotonic() + _SETTLE_PATIENCE
+    pause = 0.25
+    while True:
+        job = _ask(slurm, job_id)
+        if job is not None and job.state.job_class not in _UNSETTLED:
+            # A job that ran to the end of its script says nothing about the training.
+            return None if job.state.job_class in {JobClass.FINISHED, JobClass.FAILED} else job.state.job_class
+        if time.monotonic() > deadline:
+            return None
+        time.sleep(pause)
+        pause = min(2 * pause, 4.0)
+
+
+def _read_if_there(kind: type[T], path: Path) -> T | None:
+    try:
+        return codec.read(kind, path) if path.exists() else None
+    except LedgerError:
+        return None

@@ -1,0 +1,17 @@
+"""Metrics of a run: throughput, step time, loss, and what restarts cost."""
+
+from __future__ import annotations
+
+from pretrainctl.metrics.series import read_series
+from pretrainctl.metrics.summary import summarize
+from pretrainctl.records.sample import Summary
+from pretrainctl.runs import folder
+from pretrainctl.runs.folder import RunFolder
+
+__all__ = ["summarize_run"]
+
+
+def summarize_run(run: str | RunFolder) -> Summary:
+    """The summary over all restarts of all attempts; a run that has not stepped yet has an empty one."""
+    opened = folder.find(run) if isinstance(run, str) else run
+    return summarize(read_series(path / "metrics.jsonl" for _, _, path in opened.restart_dirs()))

@@ -1,0 +1,24 @@
+"""What every test has: none of the user's own configuration, and the options of this suite."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--every-stage", action="store_true", help="every fault with every ZeRO stage")
+    parser.addoption(
+        "--update-golden", action="store_true", help="write tests/golden/ anew instead of comparing with it"
+    )
+
+
+@pytest.fixture(autouse=True)
+def user_configuration(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty configuration folder, which a test may fill; no variable of the user reaches a test."""
+    folder = tmp_path_factory.mktemp("config")
+    monkeypatch.setenv("PRETRAINCTL_CONFIG", str(folder))
+    for name in ("PRETRAINCTL_DEBUG", "PRETRAINCTL_RUNS"):
+        monkeypatch.delenv(name, raising=False)
+    return folder

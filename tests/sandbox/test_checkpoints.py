@@ -1,0 +1,135 @@
+"""Checkpoints that are not whole: torn in a real save, or damaged between a stop and a resume."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.sandbox.training_runs import Site, TrainingRun, rank_process, wait_until
+
+pytestmark = pytest.mark.usefixtures("sandbox")
+
+EVERY = 10
+
+
+def hold_back(run: TrainingRun, rank: int, stage: int) -> str:
+    """Hold a rank back just before its own shard in a real save; returns the tag when the others' are written.
+
+    A fifo stands where the shard will be: opening it blocks for as long as nobody reads.
+    """
+    others = f"zero_pp_rank_{1 - rank}_mp_rank_00_optim_states.pt"
+    deadline = time.monotonic() + 120
+    first = run.step() // EVERY + 2
+    for number in range(first, first + 20):
+        tag = run.folder / "checkpoints" / f"global_step{number * EVERY}"
+        while not tag.exists():
+            assert time.monotonic() < deadline, f"no save of {tag.name}; {run.story()}"
+        try:
+            os.mkfifo(tag / f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt")
+        except FileExistsError:
+            continue  # the rank was quicker: try the next save
+        wait_until(lambda tag=tag: (tag / others).exists(), 30, f"the other rank's shard in {tag.name}")
+        return tag.name
+    raise AssertionError(f"no save could be caught; {run.story()}")
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_a_save_torn_by_the_death_of_a_rank_is_quarantined_and_the_one_before_it_is_taken(
+    site: Site, stage: int
+) -> None:
+    run = site.launch(
+        f"torn-{stage}", steps=400, sets=[f"training.zero_stage={stage}", f"checkpoint.every_steps={EVERY}"]
+    )
+    run.wait_for_step(EVERY + 2)
+    torn = hold_back(run, rank=1, stage=stage)
+    os.kill(rank_process(run, 1), signal.SIGKILL)
+    gate = wait_until(lambda: run.events("checkpoint_gate")[1:], 60, f"the next start; {run.story()}")[0].data
+    before = int(torn.removeprefix("global_step")) - EVERY
+    assert (gate["resume_tag"], gate["resume_step"]) == (f"global_step{before}", before)
+    assert [entry["tag"] for entry in gate["quarantined"]] == [torn]
+    assert "1 of 2 optimizer shards missing" in gate["quarantined"][0]["reason"]
+    assert Path(gate["quarantined"][0]["path"]).is_dir()
+    run.wait_for_step(before + EVERY + 2)
+    assert run.first_step_of(1, 1) == before + 1
+    assert site.command("cancel", run.name).returncode == 0
+
+
+@pytest.fixture(scope="module")
+def saved(site: Site) -> TrainingRun:
+    """A run that was stopped with three complete checkpoints: 10, 20 and a later one."""
+    run = site.launch("saved", steps=600, sets=[f"checkpoint.every_steps={EVERY}"])
+    run.wait_for_step(2 * EVERY + 2)
+    assert site.command("stop", "--save", run.name).returncode == 0
+    run.wait_for("attempt_ended")
+    wait_until(lambda: not run.jobs(), 60, "the jobs to end")
+    shutil.copytree(run.folder / "checkpoints", run.folder / "good")
+    return run
+
+
+def restore(run: TrainingRun) -> Path:
+    """The checkpoints as they were after the stop."""
+    shutil.rmtree(run.folder / "checkpoints")
+    shutil.copytree(run.folder / "good", run.folder / "checkpoints")
+    return run.folder / "checkpoints"
+
+
+def newest_tag(folder: Path) -> Path:
+    return max(folder.glob("global_step*"), key=lambda path: int(path.name.removeprefix("global_step")))
+
+
+def shard(folder: Path) -> Path:
+    return newest_tag(folder) / "zero_pp_rank_1_mp_rank_00_optim_states.pt"
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], object], bool]] = {
+    "latest missing": (lambda folder: (folder / "latest").unlink(), True),
+    "latest empty": (lambda folder: (folder / "latest").write_text(""), True),
+    "latest names a missing tag": (lambda folder: (folder / "latest").write_text("global_step9000\n"), True),
+    "shard of zero bytes": (lambda folder: shard(folder).write_bytes(b""), False),
+    "shard truncated": (lambda folder: os.truncate(shard(folder), shard(folder).stat().st_size - 100), False),
+    "shard missing": (lambda folder: shard(folder).unlink(), False),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_the_newest_complete_tag_is_taken_whatever_is_damaged(site: Site, saved: TrainingRun, name: str) -> None:
+    damage, newest_is_good = DAMAGE[name]
+    folder = restore(saved)
+    newest = newest_tag(folder)
+    expected = newest if newest_is_good else folder / f"global_step{2 * EVERY}"
+    damage(folder)
+    known = len(saved.events("checkpoint_gate"))
+    assert site.command("resume", saved.name).returncode == 0
+    gate = wait_until(lambda: saved.events("checkpoint_gate")[known:], 60, "the gate")[0]
+    assert gate.data["resume_tag"] == expected.name, saved.story()
+    assert [entry["tag"] for entry in gate.data["quarantined"]] == ([] if newest_is_good else [newest.name])
+    assert (folder / "latest").read_text().strip() == expected.name
+    step = int(expected.name.removeprefix("global_step"))
+    started = gate.attempt
+    wait_until(lambda: any(s["attempt"] == started for s in saved.samples()), 60, f"a step; {saved.story()}")
+    assert saved.first_step_of(started) == step + 1
+    assert site.command("cancel", saved.name).returncode == 0
+    wait_until(lambda: not saved.jobs(), 60, "the jobs to end")
+
+
+def test_when_every_tag_is_bad_the_run_stops_and_never_begins_anew(site: Site, saved: TrainingRun) -> None:
+    folder = restore(saved)
+    for tag in folder.glob("global_step*"):
+        (tag / "zero_pp_rank_1_mp_rank_00_optim_states.pt").write_bytes(b"")
+    steps = len(saved.samples())
+    assert site.command("resume", saved.name).returncode == 0
+    stopped = wait_until(lambda: saved.events("stopped"), 60, f"the stop; {saved.story()}")[-1]
+    assert stopped.data["class"] == "checkpoint_incomplete"
+    assert "no usable checkpoint" in stopped.message
+    wait_until(lambda: not saved.jobs(), 60, "the jobs to end")
+    assert len(saved.samples()) == steps
+    assert not (folder / "quarantine").exists(), "nothing is moved where nothing can be chosen"
+    listed = json.loads(site.command("checkpoints", saved.name, "--json").stdout)
+    assert {entry["status"] for entry in listed} == {"corrupt"}

@@ -1,0 +1,102 @@
+"""What people do to a run, and that it is respected."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from pretrainctl.sandbox import Sandbox
+from tests.sandbox.training_runs import Site, TrainingRun, wait_until
+
+pytestmark = pytest.mark.usefixtures("sandbox")
+
+
+def launch(site: Site, name: str, *sets: str, steps: int = 600) -> TrainingRun:
+    return site.launch(name, steps=steps, sets=["checkpoint.every_steps=10", *sets])
+
+
+def assert_nothing_goes_on(run: TrainingRun, seconds: float = 6.0) -> None:
+    """Nothing queued, nothing running, no new attempt, for a while, whatever `reconcile` is asked to do."""
+    wait_until(lambda: not run.jobs(), 60, "the jobs to end")
+    attempts, step = run.status()["attempts"], run.step()
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        done = run.site.command("reconcile", run.name)
+        assert done.returncode == 0, done.stderr
+        assert not run.jobs()
+        assert (run.status()["attempts"], run.step()) == (attempts, step)
+        time.sleep(1.0)
+
+
+def test_a_users_scancel_is_a_stop_until_resume(site: Site) -> None:
+    run = launch(site, "scancelled")
+    run.wait_for_step(12)
+    (first,) = (event.data["job_id"] for event in run.events("submitted"))
+    site.slurm("scancel", str(first))
+    assert run.wait_for("stopped").data["class"] == "user_cancel"
+    assert_nothing_goes_on(run)
+    stopped_at = run.step()
+    assert run.status()["phase"] == "stopped"
+    assert site.command("resume", run.name).returncode == 0
+    run.wait_for_step(stopped_at + 3)
+    assert site.command("cancel", run.name).returncode == 0
+
+
+def test_stop_saves_and_ends_and_nothing_goes_on_until_resume(site: Site) -> None:
+    run = launch(site, "stopped")
+    run.wait_for_step(12)
+    done = site.command("stop", "--save", run.name, "--json")
+    assert done.returncode == 0, done.stderr
+    assert run.wait_for("attempt_ended").data == {"action": "stop", "class": "stopped"}
+    assert_nothing_goes_on(run)
+    last = run.step()
+    assert run.samples("saved")[-1]["step"] == last, "the save is at the very step where the run ended"
+    assert site.command("resume", run.name).returncode == 0
+    run.wait_for_step(last + 1)
+    assert run.first_step_of(run.samples()[-1]["attempt"]) == last + 1
+    assert site.command("cancel", run.name).returncode == 0
+    assert_nothing_goes_on(run, 2.0)
+
+
+def test_srun_that_returns_0_after_a_node_failure_is_not_success(site: Site, sandbox: Sandbox) -> None:
+    # --no-kill on srun makes it return 0 after a node failure; --kill-on-bad-exit=0 lets it get that far.
+    run = launch(site, "no-kill", "resources.spares=1", "cluster.tasks.srun_options=[--no-kill]", steps=80)
+    run.wait_for_step(13)
+    sandbox.kill_node(run.events("restart_started")[0].data["nodes"][-1])
+    run.wait_for_finish()
+    classes = [event.data["class"] for event in run.events("restart_ended")]
+    assert classes == ["node_failure", "finished"]
+    assert run.step() == 80
+
+
+def test_a_second_job_of_a_running_run_leaves(site: Site) -> None:
+    run = launch(site, "two-jobs")
+    run.wait_for_step(3)
+    second = site.slurm("sbatch", "--parsable", "--job-name=by-hand", str(run.folder / "bundle" / "job.sbatch")).strip()
+    refused = run.wait_for("refused")
+    assert "attempt 1 owns the run" in refused.message
+    wait_until(lambda: f"{second}|COMPLETED" in site.slurm("sacct", "-nXP", "-o", "jobid,state"), 30, "it to leave")
+    step = run.step()
+    run.wait_for_step(step + 3)
+    assert {sample["attempt"] for sample in run.samples()} == {1}
+    assert site.command("cancel", run.name).returncode == 0
+
+
+def test_status_tells_why_a_job_waits(site: Site) -> None:
+    run = launch(site, "waits", "resources.nodes=4", "training.global_batch=16 samples")
+    waiting = launch(site, "behind", "resources.nodes=4", "training.global_batch=16 samples")
+    status = wait_until(lambda: (s := waiting.status())["reason"] in {"Resources", "Priority"} and s, 60, "a reason")
+    assert (status["phase"], status["job_state"]) == ("queued", "PENDING")
+    done = site.command("status", "--json")
+    assert {entry["name"] for entry in json.loads(done.stdout)} >= {"waits", "behind"}
+    for each in (waiting, run):
+        assert site.command("cancel", each.name).returncode == 0
+
+
+def test_a_loss_that_is_not_a_number_stops_the_run_and_keeps_the_last_good_checkpoint(site: Site) -> None:
+    run = launch(site, "diverges", "training.optimizer.lr=1e30", "training.optimizer.clip=0", steps=60)
+    stopped = run.wait_for("stopped")
+    assert stopped.data["class"] == "divergence"
+    assert_nothing_goes_on(run, 2.0)

@@ -1,0 +1,193 @@
+"""Runs on the real Slurm of the sandbox, driven as a user drives them: by the command line, and by its JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pretrainctl.records.run import Event
+from pretrainctl.runs import ledger
+
+__all__ = ["Site", "TrainingRun", "rank_process", "wait_until"]
+
+TINY = (
+    "model.layers=2",
+    "model.hidden=64",
+    "model.heads=2",
+    "model.kv_heads=1",
+    "model.ffn=128",
+    "data.sequence_length=64",
+    "model.context=64",
+    "training.micro_batch=4",
+    "training.global_batch=8 samples",
+    "training.schedule.warmup_steps=4",
+    "checkpoint.keep=0",
+)
+"""A model that steps as fast as two slow cores can; 512 tokens a step."""
+
+
+def wait_until(condition: Callable[[], Any], timeout: float, what: str, pause: float = 0.1) -> Any:
+    """The first true value of `condition`; an AssertionError that says `what` after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"waited {timeout:g} s in vain for {what}"
+        time.sleep(pause)
+
+
+@dataclass(frozen=True)
+class Site:
+    """A user on the login node: a folder to work in and the environment of the sandbox."""
+
+    folder: Path
+    environment: Mapping[str, str]
+
+    def command(self, *words: str, timeout: float = 120.0) -> subprocess.CompletedProcess[str]:
+        """Run `pretrainctl ...` as a user does."""
+        return subprocess.run(
+            [sys.executable, "-m", "pretrainctl", *words],
+            cwd=self.folder,
+            env=dict(self.environment),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    def python(self, *words: str, timeout: float = 120.0) -> str:
+        """Run a program of the training environment."""
+        return self.slurm(sys.executable, *words, timeout=timeout)
+
+    def slurm(self, *words: str, timeout: float = 60.0) -> str:
+        """Run one of Slurm's own commands."""
+        done = subprocess.run(
+            list(words),
+            cwd=self.folder,
+            env=dict(self.environment),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        assert done.returncode == 0, f"{words}: {done.stderr}"
+        return done.stdout
+
+    def launch(self, name: str, *, steps: int, sets: Sequence[str] = (), options: Sequence[str] = ()) -> TrainingRun:
+        """Launch the tiny model for `steps` optimizer steps."""
+        values = (*TINY, f"training.tokens={steps * 512}", *sets)
+        done = self.command(
+            *("launch", "quickstart", "--cluster", "sandbox", "--name", name, "--yes", "--json"),
+            *options,
+            *(word for value in values for word in ("--set", value)),
+        )
+        assert done.returncode == 0, done.stderr
+        return TrainingRun(self, name, Path(json.loads(done.stdout)["path"]))
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """One run, read through its folder and through the commands."""
+
+    site: Site
+    name: str
+    folder: Path
+
+    def status(self) -> dict[str, Any]:
+        """`pretrainctl status RUN --json`."""
+        done = self.site.command("status", self.name, "--json")
+        assert done.returncode == 0, done.stderr
+        loaded: dict[str, Any] = json.loads(done.stdout)
+        return loaded
+
+    def events(self, kind: str | None = None) -> list[Event]:
+        """The ledger, or its events of one kind."""
+        return [event for event in ledger.read_events(self.folder) if kind in {None, event.kind}]
+
+    def samples(self, kind: str = "step") -> list[dict[str, Any]]:
+        """Lines of all metrics files in order, each with its attempt and restart."""
+        found = []
+        for path in sorted(self.folder.glob("attempts/[0-9]*/restart-*/metrics.jsonl")):
+            attempt, restart = int(path.parts[-3]), int(path.parts[-2].removeprefix("restart-"))
+            for line in path.read_text().splitlines():
+                if line.endswith("}"):
+                    entry = json.loads(line)
+                    if entry["kind"] == kind:
+                        found.append(entry | {"attempt": attempt, "restart": restart})
+        return found
+
+    def step(self) -> int:
+        """The newest step."""
+        samples = self.samples()
+        return samples[-1]["step"] if samples else 0
+
+    def wait_for_step(self, step: int, timeout: float = 120.0) -> None:
+        """Wait until a step is done, failing at once where the run has stopped."""
+
+        def reached() -> bool:
+            stopped = self.events("stopped")
+            assert not stopped, self.story()
+            return self.step() >= step
+
+        wait_until(reached, timeout, f"step {step} of {self.name}; {self.story()}")
+
+    def wait_for(self, kind: str, timeout: float = 180.0) -> Event:
+        """Wait for the first event of a kind."""
+        wait_until(lambda: self.events(kind), timeout, f"the event {kind} of {self.name}")
+        return self.events(kind)[0]
+
+    def wait_for_finish(self, timeout: float = 240.0) -> None:
+        """Wait until the run's own record says that the target is reached."""
+
+        def finished() -> bool:
+            assert not self.events("stopped"), self.story()
+            return bool(self.events("finished"))
+
+        wait_until(finished, timeout, f"the end of {self.name}; {self.story()}", pause=0.3)
+
+    def first_step_of(self, attempt: int, restart: int = 0) -> int:
+        """The first step that a restart did."""
+        return min(s["step"] for s in self.samples() if (s["attempt"], s["restart"]) == (attempt, restart))
+
+    def weights_digest(self) -> str:
+        """SHA-256 of the final weights, as written by the training program."""
+        (path,) = self.folder.glob("attempts/*/restart-*/weights.sha256")
+        return path.read_text().split()[0]
+
+    def jobs(self) -> list[int]:
+        """Jobs of this run that Slurm still has in its queue."""
+        name = json.loads((self.folder / "run.json").read_text())["job_name"]
+        return [int(line) for line in self.site.slurm("squeue", "-h", "-o", "%A", f"--name={name}").split()]
+
+    def story(self) -> str:
+        """The ledger as people read it, for a test that fails."""
+        lines = [f"{event.attempt}.{event.sequence} {event.kind}: {event.message}" for event in self.events()]
+        logs = sorted(self.folder.glob("attempts/[0-9]*/restart-*/training.log"))
+        tails = [f"--- {path}\n" + "\n".join(path.read_text(errors="replace").splitlines()[-15:]) for path in logs[-2:]]
+        return "\n".join([*lines, *tails])
+
+
+def rank_process(run: TrainingRun, rank: int) -> int:
+    """The pid of a rank of a run: a program of Slurm's task script, not the script itself."""
+    for path in Path("/proc").iterdir():
+        if not path.name.isdigit():
+            continue
+        try:
+            environment = (path / "environ").read_bytes().split(b"\0")
+            command = (path / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        wanted = {f"PRETRAINCTL_RUN_DIR={run.folder}".encode(), f"RANK={rank}".encode()}
+        if wanted <= set(environment) and b"pretrainctl.trainer" in command:
+            return int(path.name)
+    raise AssertionError(f"no process of rank {rank}; {run.story()}")

@@ -1,0 +1,258 @@
+"""Recipes and profiles from YAML: found, extended, overridden; what does not fit is one line with its place."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pretrainctl import catalog
+from pretrainctl.errors import InputError
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_file(text: str, name: str = "mine.yaml", folder: Path = tmp_path) -> str:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+        return str(folder / name)
+
+    return write_file
+
+
+def refused(load, name, settings=()):
+    with pytest.raises(InputError) as caught:
+        load(name, settings)
+    assert "\n" not in str(caught.value)
+    return str(caught.value), caught.value.hint
+
+
+def test_a_shipped_recipe_and_profile_are_found_by_name():
+    assert catalog.load_recipe("quickstart").name == "quickstart"
+    assert catalog.load_profile("sandbox").name == "sandbox"
+    assert "quickstart" in catalog.names("recipes")
+    assert (catalog.template_dir() / "job.sbatch.j2").is_file()
+
+
+@pytest.mark.parametrize("kind", ["recipes", "cluster_profiles"])
+def test_every_shipped_file_loads_and_bears_its_own_name(kind):
+    load = catalog.load_recipe if kind == "recipes" else catalog.load_profile
+    for name, description, path in catalog.describe(kind):
+        loaded = load(name)
+        assert loaded.name == name == path.stem
+        assert description == loaded.description
+        assert description
+
+
+def test_an_unknown_name_brings_the_nearest_one():
+    assert refused(catalog.load_recipe, "quikstart") == (
+        "there is no recipe 'quikstart'",
+        "did you mean quickstart?",
+    )
+    message, hint = refused(catalog.load_profile, "mars")
+    assert message == "there is no cluster profile 'mars'"
+    assert "sandbox" in hint
+    assert "no recipe file" in refused(catalog.load_recipe, "./nothing.yaml")[0]
+
+
+def test_a_users_file_wins_and_may_extend_the_shipped_one_of_its_name(write, user_configuration):
+    write(
+        "extends: sandbox\naccount: {required: true, name: proj01}\nsignals: {lead: 90s}\n",
+        "sandbox.yaml",
+        user_configuration / "cluster_profiles",
+    )
+    profile = catalog.load_profile("sandbox")
+    assert (profile.account.name, profile.signals.lead) == ("proj01", 90)
+    assert profile.tasks.cpus_per_task == 1
+    assert catalog.names("cluster_profiles").count("sandbox") == 1
+
+
+def test_extends_merges_sections_and_replaces_lists(write):
+    write("extends: quickstart\nname: base\ntraining: {optimizer: {lr: 1e-4}}\n", "base.yaml")
+    blend = "data:\n  sources:\n    - prefix: /a\n    - prefix: /b\n      weight: 3\n"
+    top = write(f"extends: base.yaml\n{blend}", "top.yaml")
+    recipe = catalog.load_recipe(top)
+    assert recipe.name == "base"
+    assert recipe.training.optimizer.lr == 1e-4
+    assert recipe.training.optimizer.weight_decay == 0.1
+    assert [(str(source.prefix), source.weight) for source in recipe.data.sources] == [("/a", 1.0), ("/b", 3.0)]
+
+
+def test_a_circle_of_extends_is_refused(write):
+    write("extends: ./b.yaml\n", "a.yaml")
+    b = write("extends: ./a.yaml\n", "b.yaml")
+    assert "extends itself" in refused(catalog.load_recipe, b)[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "says", "hint"),
+    [
+        ("extends: quickstart\nmodle: {}\n", 2, "unknown key 'modle' in the top", "did you mean 'model'?"),
+        ("extends: quickstart\ntraining:\n  tokens: 5k\n  lr: 3\n", 4, "unknown key 'lr' in training", "known keys"),
+        (
+            "extends: quickstart\ntraining:\n  optimizer:\n    weigth_decay: 0\n",
+            4,
+            "unknown key 'weigth_decay' in training.optimizer",
+            "did you mean 'weight_decay'?",
+        ),
+        (
+            "extends: quickstart\ndata:\n  sources:\n    - prefix: a\n    - prefix: b\n      wieght: 1\n",
+            6,
+            "unknown key 'wieght' in data.sources.1",
+            "did you mean 'weight'?",
+        ),
+        ("extends: quickstart\nresources:\n  nodes: two\n", 3, "resources.nodes", "Nodes that train"),
+        ("extends: quickstart\nresources:\n  nodes: '2'\n", 3, 'valid integer, not "2"', "Nodes that train"),
+        ("extends: quickstart\nresources: 3\n", 2, "resources", "Nodes and time"),
+        ("extends: quickstart\nresources:\n\n  walltime: 30\n", 4, "30 is not a duration", "Time limit"),
+        ("extends: quickstart\ntraining:\n  zero_stage: 4\n", 3, "training.zero_stage", "What ZeRO shards"),
+        ("extends: quickstart\nmodel:\n  heads: 3\n", 3, "model: hidden 128 is not a multiple of heads 3", ""),
+        ("extends: quickstart\ndata:\n  sequence_length: 512\n", 1, "longer than model.context 256", ""),
+        ("name: x\n", 1, "the key framework is missing (and 5 more)", "Which training framework"),
+        ("name: [1\n", 2, "broken YAML", "indentation"),
+        ("name: a\nname: b\n", 2, "broken YAML", "indentation"),
+        ("- a\n", 1, "a mapping of keys is needed", ""),
+        ("", 1, "a mapping of keys is needed", ""),
+        ("extends: quickstart\nname: !!python/object:os.system x\n", 2, "tags", ""),
+        ("extends: quickstart\n1: x\n", 1, "the key 1 must be text", ""),
+        ("extends: [a]\n", 1, "`extends` is one name or path", ""),
+    ],
+)
+def test_what_does_not_fit_is_one_line_with_its_place(write, text, line, says, hint):
+    path = write(text)
+    message, given_hint = refused(catalog.load_recipe, path)
+    assert message.startswith(f"{path}:{line}: ")
+    assert says in message
+    assert hint in given_hint
+
+
+def test_the_line_is_that_of_the_file_that_wrote_the_value(write):
+    base = write("extends: quickstart\n\n\ntraining:\n  precision: fp64\n", "base.yaml")
+    top = write("extends: ./base.yaml\nname: top\n", "top.yaml")
+    assert refused(catalog.load_recipe, top)[0].startswith(f"{base}:5: training.precision")
+
+
+def test_text_that_is_no_utf8_and_a_folder_in_place_of_a_file(tmp_path):
+    (tmp_path / "latin.yaml").write_bytes(b"name: caf\xe9\n")
+    assert "not UTF-8" in refused(catalog.load_recipe, str(tmp_path / "latin.yaml"))[0]
+    (tmp_path / "folder.yaml").mkdir()
+    assert "no recipe file" in refused(catalog.load_recipe, str(tmp_path / "folder.yaml"))[0]
+
+
+def test_yaml_is_version_1_2(write):
+    path = write(
+        "extends: quickstart\ntracking: {wandb: off}\nresources: {walltime: 12:00:00}\n"
+        "training: {optimizer: {lr: 3e-4}}\n"
+    )
+    recipe = catalog.load_recipe(path)
+    assert recipe.tracking.wandb == "off"
+    assert recipe.resources.walltime == 43200
+    assert recipe.training.optimizer.lr == 3e-4
+
+
+def test_set_overrides_by_dotted_key_in_order():
+    recipe = catalog.load_recipe(
+        "quickstart",
+        [
+            "training.tokens=1M",
+            "training.optimizer.betas=[0.8, 0.9]",
+            "data.sources.0.prefix=/elsewhere",
+            "training.tokens=2M",
+            "recovery.attempts_without_progress=5",
+            "name=a = b",
+        ],
+    )
+    assert recipe.training.tokens == 2_000_000
+    assert recipe.training.optimizer.betas == (0.8, 0.9)
+    assert str(recipe.data.sources[0].prefix) == "/elsewhere"
+    assert recipe.recovery.attempts_without_progress == 5
+    assert recipe.name == "a = b"
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("training.tokns=5", "--set training.tokns=5: unknown key 'tokns' in training"),
+        ("trainin.tokens=5", "--set trainin.tokens=5: unknown key 'trainin' in the top"),
+        ("training.tokens=soon", "--set training.tokens=soon: training.tokens: 'soon' is not a count"),
+        ("training.tokens", "not of the form key.subkey=value"),
+        ("=5", "not of the form key.subkey=value"),
+        ("a..b=5", "not of the form key.subkey=value"),
+        ("training.tokens=[1", "the value is not YAML"),
+        ("name.first=x", "name is 'quickstart', which has no keys"),
+        ("data.sources.7.prefix=x", "data.sources is a list of 1"),
+        ("data.sources.first.prefix=x", "data.sources is a list of 1"),
+        ("data.sources.0.wieght=1", "unknown key 'wieght' in data.sources.0"),
+        ("name=\udcff", "the value is not YAML"),
+    ],
+)
+def test_a_setting_that_does_not_fit_is_named(setting, says):
+    assert says in refused(catalog.load_recipe, "quickstart", [setting])[0]
+
+
+def test_a_profile_may_say_unknown_but_not_anything(write):
+    path = write(
+        "extends: sandbox\nqueues:\n  - name: a\n    purpose: production\n    max_nodes: unknown\n"
+        "    max_walltime: many\n"
+    )
+    message, hint = refused(catalog.load_profile, path)
+    assert message.startswith(f"{path}:6: queues.0.max_walltime: 'many' is not a duration")
+    assert hint == "max_walltime: Longest time limit of a job."
+
+
+def test_an_environment_variable_of_a_profile_has_its_reason(write):
+    path = write("extends: sandbox\nenvironment:\n  NCCL_X:\n    value: '1'\n    resaon: because\n")
+    message, hint = refused(catalog.load_profile, path)
+    assert message.startswith(f"{path}:5: unknown key 'resaon' in environment.NCCL_X")
+    assert hint == "did you mean 'reason'?"
+
+
+def test_the_cluster_is_known_by_host_name(write, user_configuration):
+    assert catalog.here("alogin1.example") is None
+    write(
+        "extends: sandbox\nname: big\nhosts: {login: ['alogin[0-9]+\\.example'], compute: ['as.*']}\n",
+        "big.yaml",
+        user_configuration / "cluster_profiles",
+    )
+    assert catalog.here("alogin1.example") == "big"
+    assert catalog.here("as01") == "big"
+    assert catalog.here("xalogin1.example") is None
+
+
+def test_a_broken_file_of_the_user_does_not_hide_the_others(write, user_configuration):
+    write("name: [", "broken.yaml", user_configuration / "recipes")
+    rows = {name: text for name, text, _ in catalog.describe("recipes")}
+    assert rows["broken"].startswith("(broken: ")
+    assert "quickstart" in rows
+
+
+def test_a_date_is_text(write):
+    path = write("extends: sandbox\nprovenance: {source: x, as_of: 2026-03-01, confidence: guess}\n")
+    assert json.loads(catalog.load_profile(path).model_dump_json())["provenance"]["as_of"] == "2026-03-01"
+
+
+KEYS = st.sampled_from(["model", "training", "optimizer", "betas", "data", "sources", "0", "name", "extends", "x", ""])
+ODD = ["[]", "{}", "null", "1e999", "!x y", "&a [*a]", "- 1", ".nan", "!!float x", "2026-13-45"]
+VALUES = st.one_of(st.text(max_size=20), st.sampled_from(ODD))
+
+
+@settings(deadline=None)
+@given(st.lists(KEYS, min_size=1, max_size=4), VALUES)
+def test_no_setting_is_anything_but_taken_or_refused(keys, value):
+    with contextlib.suppress(InputError):
+        catalog.load_recipe("quickstart", [f"{'.'.join(keys)}={value}"])
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.one_of(st.text(max_size=60), VALUES.map("extends: quickstart\nname: {}".format)))
+def test_no_file_is_anything_but_taken_or_refused(text):
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml", encoding="utf-8", newline="") as file:
+        file.write(text)
+        file.flush()
+        with contextlib.suppress(InputError):
+            catalog.load_recipe(file.name)

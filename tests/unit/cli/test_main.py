@@ -1,0 +1,131 @@
+"""Errors as people see them: one clear line, a hint, a documented exit code, no traceback."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sys
+
+import pytest
+
+from pretrainctl import errors
+from pretrainctl.cli.main import main
+
+
+@pytest.fixture
+def call(monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["pretrainctl", *arguments])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        out, err = capsys.readouterr()
+        return caught.value.code or 0, out, err
+
+    return run
+
+
+def raising(error):
+    def make_plan(*_, **__):
+        raise error
+
+    return make_plan
+
+
+PLAN = ("plan", "quickstart", "--cluster", "sandbox")
+
+
+def test_an_error_is_a_line_a_hint_and_its_code(call):
+    status, out, err = call(*PLAN, "--set", "training.micro_batch=3")
+    assert status == 2
+    assert out == ""
+    first, second = err.splitlines()
+    assert first.startswith("error: global batch 8 != micro batch 3")
+    assert second.startswith("hint: use a global batch of 6 or 12 samples")
+
+
+@pytest.mark.parametrize("name", errors.__all__)
+def test_each_kind_of_error_has_its_exit_code(call, monkeypatch, name):
+    kind = getattr(errors, name)
+    monkeypatch.setattr("pretrainctl.workflows.plan.make_plan", raising(kind("it is so", hint="do this")))
+    assert call(*PLAN) == (kind.exit_code, "", "error: it is so\nhint: do this\n")
+
+
+def test_a_full_disk_is_a_line_and_not_a_traceback(call, monkeypatch):
+    error = OSError(errno.ENOSPC, "No space left on device", "/runs/a")
+    monkeypatch.setattr("pretrainctl.workflows.plan.make_plan", raising(error))
+    status, _, err = call(*PLAN)
+    assert status == 1
+    assert err.splitlines()[0] == "error: /runs/a: No space left on device"
+    assert err.splitlines()[1].startswith("hint: ")
+
+
+def test_an_interrupt_ends_with_130(call, monkeypatch):
+    monkeypatch.setattr("pretrainctl.workflows.plan.make_plan", raising(KeyboardInterrupt()))
+    status, out, err = call(*PLAN)
+    assert (status, out) == (130, "")
+    assert "Traceback" not in err
+
+
+def test_debug_shows_the_traceback(call, monkeypatch):
+    monkeypatch.setattr("pretrainctl.workflows.plan.make_plan", raising(errors.RunError("it is so")))
+    monkeypatch.setattr(sys, "argv", ["pretrainctl", "--debug", *PLAN])
+    with pytest.raises(errors.RunError):
+        main()
+    monkeypatch.setenv("PRETRAINCTL_DEBUG", "1")
+    monkeypatch.setattr(sys, "argv", ["pretrainctl", *PLAN])
+    with pytest.raises(errors.RunError):
+        main()
+
+
+def test_a_wrong_option_is_no_traceback_either(call):
+    status, out, err = call("plan", "--no-such-option")
+    assert (status, out) == (2, "")
+    assert "No such option" in err
+
+
+def test_plan_shows_and_prints_json(call):
+    status, out, err = call(*PLAN, "--set", "training.tokens=1M")
+    assert status == 0
+    assert "489 of 2048 tokens" in out
+    assert err == "note: 1M tokens are rounded up to 489 whole steps of 2048 tokens: 1001472 tokens\n"
+    status, out, _ = call(*PLAN, "--json")
+    assert status == 0
+    assert json.loads(out)["geometry"]["total_steps"] == 160
+
+
+def test_render_prints_the_scripts_and_writes_the_bundle(call, tmp_path):
+    status, out, err = call("render", "quickstart", "--cluster", "sandbox")
+    assert (status, err) == (0, "")
+    assert "#SBATCH --job-name=quickstart-" in out
+    assert f"attempt {tmp_path}/runs/quickstart\n" in out
+    assert not (tmp_path / "runs").exists()
+    status, out, _ = call("render", "quickstart", "-c", "sandbox", "--output", "bundle")
+    assert status == 0
+    assert sorted(path.name for path in (tmp_path / "bundle").iterdir()) == [
+        "deepspeed.json",
+        "job.sbatch",
+        "launch.json",
+        "task.sh",
+        "training.json",
+    ]
+    status, _, err = call("render", "quickstart", "-c", "sandbox", "--output", "bundle")
+    assert status == 2
+    assert "is not an empty folder" in err
+
+
+def test_render_needs_no_slurm_and_no_data(call, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert call("render", "quickstart", "--cluster", "sandbox")[0] == 0
+
+
+def test_recipes_and_clusters_are_listed(call):
+    status, out, _ = call("recipes")
+    assert status == 0
+    assert "quickstart" in out
+    status, out, _ = call("clusters", "--json")
+    assert status == 0
+    assert "sandbox" in [row["name"] for row in json.loads(out)]

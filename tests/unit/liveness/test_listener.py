@@ -1,0 +1,130 @@
+"""Beats over real sockets on loopback, with a clock in the test's hand."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from pretrainctl.liveness.listener import Listener
+from pretrainctl.records.launch import LivenessRule
+
+RULE = LivenessRule(interval=1.0, silent_after=5.0, closed_after=1.0)
+CONNECTIONS: list[socket.socket] = []
+
+
+class Clock:
+    """Stands still until told, but lets a poll of 0 seconds end."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def listener(clock: Clock) -> Iterator[Listener]:
+    made = Listener(RULE, bind="127.0.0.1", clock=clock)
+    yield made
+    made.close()
+    while CONNECTIONS:
+        CONNECTIONS.pop().close()
+
+
+def node(listener: Listener, name: str, token: str | None = None) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", listener.port), timeout=5)
+    CONNECTIONS.append(connection)
+    connection.sendall(f"{token or listener.token} {name}\n".encode())
+    hear(listener)
+    return connection
+
+
+def hear(listener: Listener) -> None:
+    # A few polls: a connection is accepted in one and read in the next.
+    for _ in range(50):
+        listener.poll(0.0)
+
+
+def pass_time(listener: Listener, clock: Clock, seconds: float, beating: dict[str, socket.socket]) -> None:
+    for _ in range(int(seconds * 2)):
+        clock.now += 0.5
+        for connection in beating.values():
+            connection.sendall(b".\n")
+        hear(listener)
+
+
+def test_nodes_that_beat_are_alive(listener: Listener, clock: Clock) -> None:
+    nodes = {name: node(listener, name) for name in ("a", "b")}
+    pass_time(listener, clock, 20, nodes)
+    assert listener.seen() == {"a", "b"}
+    assert listener.dead() == ()
+
+
+def test_a_closed_connection_is_death_after_a_moment(listener: Listener, clock: Clock) -> None:
+    nodes = {name: node(listener, name) for name in ("a", "b")}
+    nodes.pop("b").close()
+    hear(listener)
+    assert listener.dead() == ()
+    pass_time(listener, clock, 1.5, nodes)
+    assert [(dead.node, dead.how) for dead in listener.dead()] == [("b", "closed")]
+
+
+def test_a_node_that_connects_again_was_not_dead(listener: Listener, clock: Clock) -> None:
+    nodes = {name: node(listener, name) for name in ("a", "b")}
+    nodes.pop("b").close()
+    hear(listener)
+    nodes["b"] = node(listener, "b")
+    pass_time(listener, clock, 4, nodes)
+    assert listener.dead() == ()
+
+
+def test_silence_is_death_after_a_while(listener: Listener, clock: Clock) -> None:
+    nodes = {name: node(listener, name) for name in ("a", "b")}
+    del nodes["b"]
+    pass_time(listener, clock, 4.5, nodes)
+    assert listener.dead() == ()
+    pass_time(listener, clock, 1, nodes)
+    assert [(dead.node, dead.how) for dead in listener.dead()] == [("b", "silent")]
+
+
+def test_all_silent_together_is_unknown(listener: Listener, clock: Clock) -> None:
+    node(listener, "a")
+    node(listener, "b")
+    pass_time(listener, clock, 10, {})
+    assert listener.dead() == ()
+
+
+def test_own_absence_is_not_the_silence_of_others(listener: Listener, clock: Clock) -> None:
+    nodes = {name: node(listener, name) for name in ("a", "b")}
+    del nodes["b"]
+    clock.now += 60.0
+    nodes["a"].sendall(b".\n")
+    hear(listener)
+    assert listener.dead() == ()
+
+
+def test_a_stranger_is_not_heard(listener: Listener) -> None:
+    stranger = node(listener, "a", token="wrong")
+    assert listener.seen() == frozenset()
+    stranger.settimeout(5)
+    with contextlib.suppress(ConnectionResetError):
+        assert stranger.recv(1) == b""
+
+
+def test_settled_means_that_each_node_has_beaten_since_or_is_dead(listener: Listener, clock: Clock) -> None:
+    nodes = {name: node(listener, name) for name in ("a", "b")}
+    moment = clock.now
+    gone = nodes.pop("b")
+    pass_time(listener, clock, 0.5, nodes)
+    assert not listener.settled_since(moment, ["a", "b"])
+    gone.close()
+    pass_time(listener, clock, 1.5, nodes)
+    assert listener.settled_since(moment, ["a", "b"])

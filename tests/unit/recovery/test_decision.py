@@ -1,0 +1,205 @@
+"""Diagnosis to decision, and the end of what gets nowhere."""
+
+from __future__ import annotations
+
+import pytest
+
+from pretrainctl.records.launch import RecoveryRule
+from pretrainctl.records.run import Action, Decision, Diagnosis
+from pretrainctl.recovery.decision import (
+    AttemptSummary,
+    RestartSummary,
+    decide,
+    decide_after_attempt,
+    progress_gate,
+    stops_chain,
+)
+from pretrainctl.recovery.diagnosis import FailureClass
+
+RULE = RecoveryRule()
+
+
+def restarts(*ends: tuple[str, int | None, int], attempt: int = 1) -> list[RestartSummary]:
+    """(class, end step, newest complete checkpoint) of the restarts of one attempt."""
+    return [RestartSummary(attempt, number, kind, 0, end, saved) for number, (kind, end, saved) in enumerate(ends)]
+
+
+def decision(kind: str, history=None, *, healthy: int = 2, needed: int = 2, **options) -> Decision:
+    history = history or restarts((kind, 10, 5))
+    diagnosis = Diagnosis(kind, "why", nodes=("node03",))
+    return decide(diagnosis, history, RULE, healthy_nodes=healthy, needed_nodes=needed, **options)
+
+
+@pytest.mark.parametrize("kind", [kind.value for kind in FailureClass])
+def test_every_class_has_one_decision(kind: str) -> None:
+    expected = {
+        "finished": Action.FINISH,
+        "time_limit": Action.HAND_OVER,
+        "preempted": Action.HAND_OVER,
+        "checkpointed": Action.HAND_OVER,
+    } | dict.fromkeys(
+        ["divergence", "config", "file_system", "user_cancel", "admin_cancel", "stopped", "fenced"], Action.STOP
+    )
+    found = decision(kind)
+    assert found.action is expected.get(kind, Action.RESTART_HERE)
+    assert found.reason.startswith("why")
+
+
+def test_a_dead_node_with_a_spare() -> None:
+    found = decision("node_failure", healthy=2)
+    assert (found.action, found.exclude) == (Action.RESTART_HERE, ("node03",))
+
+
+def test_a_dead_node_without_a_spare() -> None:
+    found = decision("node_failure", healthy=1)
+    assert (found.action, found.exclude) == (Action.HAND_OVER, ("node03",))
+    assert "1 healthy" in found.reason
+
+
+def test_the_node_count_is_never_lowered() -> None:
+    for healthy in range(4):
+        assert decision("node_failure", healthy=healthy, needed=4).action is Action.HAND_OVER
+
+
+def test_an_allocation_that_ends() -> None:
+    assert decision("node_failure", job_is_ending=True).action is Action.HAND_OVER
+    assert decision("unknown", seconds_left=40, seconds_to_first_step=60).action is Action.HAND_OVER
+    assert decision("unknown", seconds_left=80, seconds_to_first_step=60).action is Action.RESTART_HERE
+
+
+def test_the_budget_of_an_attempt() -> None:
+    budget = RULE.restarts_per_attempt
+    ends = [("node_failure", step, step) for step in range(budget + 1)]
+    assert decision("node_failure", restarts(*ends[:budget])).action is Action.RESTART_HERE
+    found = decision("node_failure", restarts(*ends))
+    assert found.action is Action.HAND_OVER
+    assert f"all {budget} restarts" in found.reason
+
+
+@pytest.mark.parametrize("kind", ["application_error", "host_oom", "checkpoint_incomplete"])
+@pytest.mark.parametrize("step", [None, 17])
+def test_the_same_error_twice_at_the_same_step(kind: str, step: int | None) -> None:
+    found = decision(kind, restarts((kind, step, 5), (kind, step, 5)))
+    assert found.action is Action.STOP
+    assert "twice in a row" in found.reason
+    later = [*restarts((kind, step, 5)), *restarts((kind, step, 5), attempt=2)]
+    assert decision(kind, later).action is Action.STOP, "in two attempts as well"
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        [("application_error", 17, 5)],
+        [("application_error", 17, 5), ("application_error", 18, 5)],
+        [("application_error", 17, 5), ("application_error", 17, 10)],
+        [("node_failure", 17, 5), ("application_error", 17, 5)],
+        [("application_error", 17, 5), ("node_failure", 12, 5), ("application_error", 17, 5)],
+    ],
+    ids=["once", "another step", "a newer checkpoint", "another class", "not in a row"],
+)
+def test_an_error_that_may_be_a_one_off(ends) -> None:
+    assert decision("application_error", restarts(*ends)).action is Action.RESTART_HERE
+
+
+@pytest.mark.parametrize("kind", ["node_failure", "hang", "unknown"])
+def test_a_fault_of_the_machine_may_come_twice(kind: str) -> None:
+    assert decision(kind, restarts((kind, 17, 5), (kind, 17, 5))).action is Action.RESTART_HERE
+
+
+def test_what_forbids_the_next_attempt() -> None:
+    for kind in FailureClass:
+        found = stops_chain(Diagnosis(kind.value, "why"))
+        expected = {
+            "finished": Action.FINISH,
+            **dict.fromkeys(
+                ["divergence", "config", "file_system", "user_cancel", "admin_cancel", "stopped", "fenced"],
+                Action.STOP,
+            ),
+        }.get(kind.value)
+        assert (found.action if found else None) is expected
+
+
+# progress
+
+
+def attempts(*rows: tuple[int, int | None, int], kind: str = "application_error") -> list[AttemptSummary]:
+    return [AttemptSummary(number, *row, kind) for number, row in enumerate(rows, 1)]
+
+
+def stop(history, rule: RecoveryRule = RULE) -> str | None:
+    found = progress_gate(history, rule)
+    if found is None:
+        return None
+    assert found.action is Action.STOP
+    return found.reason
+
+
+def test_the_replay_loop_stops_before_its_third_round() -> None:
+    """A stale pointer: each job repeats the same ten thousand steps, then dies at the save."""
+    rows = [(50000, 69999, 59999), (59999, 69999, 59999), (59999, 69999, 59999)]
+    assert stop(attempts(*rows[:2])) is None
+    reason = stop(attempts(*rows))
+    assert reason is not None
+    assert "attempts 2, 3 " in reason
+    assert "20000 repeated steps" in reason
+    assert "still that of step 59999" in reason
+
+
+def test_the_replay_loop_whose_checkpoint_is_there_but_not_used() -> None:
+    """The newest complete checkpoint is newer than what they resume from: it did not advance either."""
+    assert "20000 repeated" in (
+        stop(attempts((50000, 69999, 69999), (59999, 69999, 69999), (59999, 69999, 69999))) or ""
+    )
+
+
+def test_progress_is_not_the_highest_step_printed() -> None:
+    assert stop(attempts((100, 150, 100), (100, 180, 100), (100, 220, 100))) is not None
+    assert stop(attempts((100, 150, 100), (100, 180, 100))) is None
+
+
+def test_attempts_that_save_go_on_for_ever() -> None:
+    assert stop(attempts(*[(step, step + 9, step + 5) for step in range(0, 500, 5)], kind="time_limit")) is None
+
+
+def test_a_save_starts_the_count_anew() -> None:
+    stuck = (100, 150, 100)
+    assert stop(attempts(stuck, (100, 160, 100), (100, 170, 150), (150, 155, 150), (150, 190, 150))) is None
+
+
+@pytest.mark.parametrize("kind", ["node_failure", "preempted"])
+def test_two_equal_rounds_ended_from_outside_get_a_third(kind: str) -> None:
+    rows = [(100, 150, 100)] * 3
+    assert stop(attempts(*rows[:2], kind=kind)) is None
+    assert stop(attempts(*rows, kind=kind)) is not None
+
+
+def test_attempts_that_do_no_step_at_all() -> None:
+    rows = [(0, None, 0)] * 3
+    assert stop(attempts(*rows[:2])) is None
+    reason = stop(attempts(*rows))
+    assert reason is not None
+    assert "no step was done" in reason
+    assert "still missing" in reason
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5])
+def test_the_limit_is_the_recipe_s(limit: int) -> None:
+    rule = RecoveryRule(attempts_without_progress=limit)
+    rows = [(100, 150 + number, 100) for number in range(limit)]
+    assert stop(attempts(*rows[:-1]), rule) is None
+    assert stop(attempts(*rows), rule) is not None
+
+
+def test_no_history() -> None:
+    assert progress_gate([], RULE) is None
+
+
+def test_after_an_attempt() -> None:
+    stuck = attempts(*[(100, 150, 100)] * 2)
+    cancelled, failed = Diagnosis("user_cancel", "why"), Diagnosis("application_error", "why")
+    assert decide_after_attempt(failed, stuck[:1], RULE) is None
+    first, second = decide_after_attempt(cancelled, [], RULE), decide_after_attempt(failed, stuck, RULE)
+    assert first is not None
+    assert first.action is Action.STOP
+    assert second is not None
+    assert second.action is Action.STOP

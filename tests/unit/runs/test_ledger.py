@@ -1,0 +1,54 @@
+"""The ledger: order, durability, several writers, and what cannot be read."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from pretrainctl.errors import LedgerError
+from pretrainctl.runs import ledger
+
+
+def test_events_come_back_in_order_of_attempt_and_sequence(tmp_path: Path) -> None:
+    (tmp_path / "attempts" / "0001" / "events").mkdir(parents=True)
+    ledger.append(tmp_path, "claimed", "first", attempt=1, data={"job_id": 7})
+    ledger.append(tmp_path, "submitted", "outside")
+    ledger.append(tmp_path, "attempt_ended", "second", attempt=1)
+    found = ledger.read_events(tmp_path)
+    assert [(event.attempt, event.sequence, event.message) for event in found] == [
+        (0, 1, "outside"),
+        (1, 1, "first"),
+        (1, 2, "second"),
+    ]
+    assert found[0].after_attempt == 1
+    assert found[1].data == {"job_id": 7}
+
+
+def test_writers_from_outside_never_share_a_number(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda index: ledger.append(tmp_path, "note", str(index)), range(80)))
+    found = ledger.read_events(tmp_path)
+    assert [event.sequence for event in found] == list(range(1, 81))
+    assert {event.message for event in found} == {str(index) for index in range(80)}
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"kind": "note"}', "\x00\x00"])
+def test_an_unreadable_event_is_an_error_and_can_be_set_aside(tmp_path: Path, content: str) -> None:
+    ledger.append(tmp_path, "note", "one")
+    ledger.append(tmp_path, "note", "two")
+    (tmp_path / "events" / "000001.json").write_text(content)
+    with pytest.raises(LedgerError, match="000001.json"):
+        ledger.read_events(tmp_path)
+    moved = ledger.set_aside_unreadable(tmp_path)
+    assert [path.name for path in moved] == ["000001.json.unreadable"]
+    assert [event.message for event in ledger.read_events(tmp_path)] == ["two"]
+    assert ledger.append(tmp_path, "note", "three").sequence == 3
+
+
+def test_the_number_of_an_event_set_aside_is_not_used_again(tmp_path: Path) -> None:
+    ledger.append(tmp_path, "note", "one")
+    (tmp_path / "events" / "000001.json").write_text("")
+    ledger.set_aside_unreadable(tmp_path)
+    assert ledger.append(tmp_path, "note", "two").sequence == 2

@@ -1,0 +1,66 @@
+"""Batch geometry, steps and jobs: what people get wrong after hours in the queue."""
+
+from __future__ import annotations
+
+import pytest
+
+from pretrainctl.errors import InputError
+from pretrainctl.sizing import batch_samples, choose_geometry, jobs_needed, steps_for_tokens
+
+
+def test_256_samples_on_8_ranks_of_8_take_4_accumulations():
+    assert choose_geometry(256, 8, 8) == (8, 4)
+    assert choose_geometry(256, 4, 32) == (32, 2)
+
+
+def test_seven_ranks_cannot_share_256_samples():
+    with pytest.raises(InputError) as caught:
+        choose_geometry(256, 2, 7)
+    assert str(caught.value) == (
+        "global batch 256 != micro batch 2 x accumulation 18 x 7 data-parallel ranks = 252; 256 is not divisible by 14"
+    )
+    assert "252 or 266 samples" in caught.value.hint
+
+
+def test_a_batch_smaller_than_one_micro_batch_a_rank_is_refused():
+    with pytest.raises(InputError, match="4 is not divisible by 16"):
+        choose_geometry(4, 2, 8)
+
+
+def test_model_parallel_ranks_make_replicas():
+    # 384 GPUs, tensor parallel 4 and pipeline 12: 8 replicas, accumulation 128.
+    assert choose_geometry(2048, 2, 48 * 8, model_parallel=4 * 12) == (8, 128)
+
+
+def test_46_nodes_do_not_make_whole_replicas():
+    with pytest.raises(InputError, match="368 ranks are not a multiple of 48") as caught:
+        choose_geometry(2048, 2, 46 * 8, model_parallel=4 * 12)
+    assert "336 or 384 ranks" in caught.value.hint
+
+
+def test_fewer_ranks_than_one_replica_needs():
+    with pytest.raises(InputError, match="8 ranks are not a multiple of 48") as caught:
+        choose_geometry(2048, 2, 8, model_parallel=48)
+    assert "use 48 ranks" in caught.value.hint
+
+
+def test_a_batch_in_tokens_is_whole_samples():
+    assert batch_samples(4_194_304, "tokens", 4096) == 1024
+    assert batch_samples(1024, "samples", 4096) == 1024
+    with pytest.raises(InputError, match="4000000 tokens is no whole number of samples of 4096") as caught:
+        batch_samples(4_000_000, "tokens", 4096)
+    assert "3997696 or 4001792 tokens" in caught.value.hint
+
+
+def test_steps_are_rounded_up():
+    assert steps_for_tokens(1000, 100) == 10
+    assert steps_for_tokens(1001, 100) == 11
+    assert steps_for_tokens(1, 100) == 1
+
+
+def test_jobs_train_between_start_up_and_signal():
+    # 3600 - 120 - 300 = 3180 s of training, 318 steps of 10 s.
+    assert jobs_needed(318, 10.0, 3600, 300) == 1
+    assert jobs_needed(319, 10.0, 3600, 300) == 2
+    with pytest.raises(InputError, match="no time to train"):
+        jobs_needed(10, 10.0, 400, 300)
