@@ -98,7 +98,7 @@ def _nodes(shape: Shape, host: str, first_port: int, last_port: int) -> list[str
 
 
 def _partitions(shape: Shape) -> list[str]:
-    every = f"Nodes={_range(shape, 1, shape.nodes + shape.down_nodes)} DefaultTime=01:00:00 MaxTime=3-00:00:00 State=UP"
+    every = f"Nodes={_range(shape, 1, shape.nodes + shape.down_nodes)} DefaultTime=00:30:00 MaxTime=3-00:00:00 State=UP"
     return [
         f"PartitionName=production Default=YES PriorityTier=1 PreemptMode=REQUEUE GraceTime=20 {every}",
         f"PartitionName=high Default=NO PriorityTier=10 PreemptMode=OFF {every}",

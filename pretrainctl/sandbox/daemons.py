@@ -42,6 +42,8 @@ _DATABASE_OPTIONS = (
     "--innodb-lock-wait-timeout=900",
     "--innodb-flush-log-at-trx-commit=0",
     "--innodb-flush-method=nosync",
+    "--innodb-data-file-path=ibdata1:4M:autoextend",
+    "--innodb-temp-data-file-path=ibtmp1:4M:autoextend",
 )
 """A small database that never waits for the disk: it keeps the history of pretended jobs."""
 
@@ -209,11 +211,8 @@ def _wait_for_daemon(layout: Layout, name: str, address: Path | int) -> None:
 
 def wait_for(condition: Callable[[], bool], timeout: float, what: str, log: Path) -> None:
     """Wait until `condition` holds; SlurmError after `timeout` seconds, with the last words of `log`."""
-    end = time.monotonic() + timeout
-    while not condition():
-        if time.monotonic() > end:
-            raise SlurmError(f"no sign of {what} within {timeout:g} s: {_last_words(log)}", hint=f"see {log}")
-        time.sleep(0.05)
+    if not processes.wait_until(condition, timeout):
+        raise SlurmError(f"no sign of {what} within {timeout:g} s: {_last_words(log)}", hint=f"see {log}")
 
 
 def _last_words(log: Path) -> str:

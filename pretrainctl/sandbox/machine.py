@@ -159,19 +159,30 @@ class Sandbox:
         control = [f"{name}@{self.root}" for name in daemons.CONTROL_DAEMONS]
         processes.kill(lambda: {one for one in self._members() if one.daemon not in control})
         for name in reversed(daemons.CONTROL_DAEMONS):
-            find = self._finder(name)
-            for one in find():
-                processes.send(one, signal.SIGTERM)
-            if not processes.gone(find, 10.0):
-                processes.kill(find)
+            self._end_gently(self._finder(name))
         processes.kill(self._members)
 
+    @staticmethod
+    def _end_gently(find: Callable[[], set[Process]]) -> None:
+        for one in find():
+            processes.send(one, signal.SIGTERM)
+        if not processes.wait_until(lambda: not find(), 10.0):
+            processes.kill(find)
+
     def reset(self, *, timeout: float = 60.0) -> None:
-        """Cancel every job, bring back every node, and wait at most `timeout` seconds until all is idle."""
+        """Cancel every job, bring back every node, and wait at most `timeout` seconds until all is idle.
+
+        A node that a job does not leave within 15 s is rebooted.
+        """
         self._cancel_all()
-        for node in self.status().nodes:
-            if node.pid is None or node.silent or node.state.startswith(("down", "drain")):
-                self.revive_node(node.name, timeout=timeout)
+        with self._lock():
+            dead = [node.name for node in self.status().nodes if node.pid is None or node.silent]
+            if dead:
+                self._start_nodes(dead, timeout=timeout)
+        if not processes.wait_until(self._no_jobs, 15.0):
+            with self._lock():
+                held = [node.name for node in self.status().nodes if node.state != "idle"]
+                self._start_nodes(held, timeout=timeout)
         daemons.wait_for(self._no_jobs, timeout, "every job's end", self.layout.log / "slurmctld.log")
 
     # faults

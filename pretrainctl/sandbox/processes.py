@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pretrainctl.errors import CommandError
 
-__all__ = ["DAEMON_VARIABLE", "Process", "freeze", "gone", "kill", "members", "scan", "send"]
+__all__ = ["DAEMON_VARIABLE", "Process", "freeze", "kill", "members", "scan", "send", "wait_until"]
 
 DAEMON_VARIABLE = "PRETRAINCTL_SANDBOX_DAEMON"
 """`<daemon>@<folder of the sandbox>`, in the environment of each daemon; a slurmd's name is its node's."""
@@ -148,19 +148,21 @@ def freeze(find: Callable[[], set[Process]]) -> set[Process]:
 
 
 def kill(find: Callable[[], set[Process]]) -> int:
-    """SIGKILL all that `find` finds, at one moment; how many they were."""
+    """SIGKILL all that `find` finds, at one moment; how many they were. CommandError if one cannot be killed."""
     found = freeze(find)
     for process in found:
         send(process, signal.SIGKILL)
-    gone(find, 10.0)
+    if not wait_until(lambda: not find(), 10.0):
+        left = ", ".join(f"{process.name} {process.pid}" for process in find())
+        raise CommandError(f"these processes do not die: {left}")
     return len(found)
 
 
-def gone(find: Callable[[], set[Process]], timeout: float) -> bool:
-    """Wait at most `timeout` seconds until `find` finds nothing; whether that came."""
+def wait_until(condition: Callable[[], bool], timeout: float) -> bool:
+    """Wait at most `timeout` seconds for `condition`; whether it came."""
     end = time.monotonic() + timeout
-    while find():
+    while not condition():
         if time.monotonic() > end:
             return False
-        time.sleep(0.02)
+        time.sleep(0.05)
     return True

@@ -11,6 +11,8 @@ import logging
 import os
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
@@ -141,9 +143,11 @@ def load(engine: Engine, settings: TrainingSettings, state: State) -> None:
     try:
         path, client = engine.deepspeed.load_checkpoint(str(directory), tag=tag)
     except (OSError, RuntimeError, EOFError, KeyError, AssertionError, UnpicklingError) as error:
-        first = (str(error).splitlines() or [type(error).__name__])[0]
+        text = (str(error).splitlines() or [type(error).__name__])[0]
+        if "gloo" in text or "NCCL" in text:  # a peer died, which says nothing about this rank's files
+            raise
         raise CheckpointError(
-            f"{directory / tag} cannot be loaded: {first}", hint="resume from an older complete tag"
+            f"{directory / tag} cannot be loaded: {text}", hint="resume from an older complete tag"
         ) from error
     finally:
         deepspeed.utils.logger.removeHandler(complaints)
@@ -162,31 +166,24 @@ def save(engine: Engine, settings: TrainingSettings, ranks: Ranks, state: State)
     """
     directory, tag = settings.checkpoint.directory, tag_of(state.step)
     target, replaced = directory / tag, directory / f"{_REPLACED}{tag}"
-    if ranks.rank == 0:
-        directory.mkdir(parents=True, exist_ok=True)
-        if target.exists():
-            shutil.rmtree(replaced, ignore_errors=True)
-            target.rename(replaced)
-        target.mkdir()
-    ranks.barrier()
-    try:
+    with _writing(target):
+        if ranks.rank == 0:
+            directory.mkdir(parents=True, exist_ok=True)
+            if target.exists():
+                shutil.rmtree(replaced, ignore_errors=True)
+                target.rename(replaced)
+            target.mkdir()
+        ranks.barrier()
         engine.deepspeed.save_checkpoint(str(directory), tag=tag, client_state={"step": state.step}, save_latest=False)
         if ranks.rank == 0:
             codec.write(target / STATE_FILE, state)
         for name in _own_files(settings, ranks):
             _sync(target / name)
-    except (OSError, RuntimeError) as error:
-        if isinstance(error, OSError) or "PytorchStreamWriter" in str(error) or "unexpected pos" in str(error):
-            raise CheckpointError(
-                f"{target} could not be written: {str(error).splitlines()[0]}",
-                hint="is the disk or the quota full?",
-            ) from error
-        raise
-    ranks.barrier()
-    if ranks.rank == 0:
-        codec.sync_directory(target)
-        _write_latest(directory, tag)
-        shutil.rmtree(replaced, ignore_errors=True)
+        ranks.barrier()
+        if ranks.rank == 0:
+            codec.sync_directory(target)
+            _write_latest(directory, tag)
+            shutil.rmtree(replaced, ignore_errors=True)
     return tag
 
 
@@ -210,6 +207,20 @@ def prune(settings: TrainingSettings, ranks: Ranks, newest: int) -> None:
         (directory / tag_of(step)).rename(directory / f"{_DELETING}{tag_of(step)}")
     for path in directory.glob(f"{_DELETING}global_step*"):
         shutil.rmtree(path, ignore_errors=True)
+
+
+@contextmanager
+def _writing(target: Path) -> Iterator[None]:
+    """Turns what a full disk makes of a save into a CheckpointError; a peer's death stays what it is."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        text = (str(error).splitlines() or [type(error).__name__])[0]
+        if isinstance(error, RuntimeError) and "PytorchStreamWriter" not in text and "unexpected pos" not in text:
+            raise
+        raise CheckpointError(
+            f"{target} could not be written: {text}", hint="is the disk or the quota full?"
+        ) from error
 
 
 class _Complaints(logging.Handler):

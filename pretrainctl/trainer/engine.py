@@ -21,6 +21,9 @@ from pretrainctl.trainer.model import Decoder
 __all__ = ["Engine", "Ranks", "configuration", "join", "learning_rate"]
 
 
+_RANK_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+
+
 @dataclass(frozen=True)
 class Ranks:
     """This rank, how many there are, and the device it computes on."""
@@ -42,13 +45,11 @@ class Ranks:
 
 def join() -> Ranks:
     """Meet the other ranks as the environment says: gloo on CPU, NCCL on GPU, DEEPSPEED_TIMEOUT minutes (10)."""
-    absent = [
-        name for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ
-    ]
+    absent = [name for name in _RANK_VARIABLES if name not in os.environ]
     if absent:
         raise MissingError(
             f"the environment variable {absent[0]} is not set",
-            hint="start each rank with RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT",
+            hint=f"start each rank with {' '.join(_RANK_VARIABLES)}",
         )
     gpu = torch.cuda.is_available()
     if gpu and torch.cuda.device_count() == 1:
@@ -75,7 +76,8 @@ def configuration(settings: TrainingSettings, world_size: int) -> dict[str, Any]
     taken = settings.micro_batch * world_size
     if settings.global_batch % taken:
         raise InputError(
-            f"a global batch of {settings.global_batch} does not divide into {world_size} ranks x {settings.micro_batch} samples",
+            f"a global batch of {settings.global_batch} does not divide into {world_size} ranks x "
+            f"{settings.micro_batch} samples",
             hint="choose global_batch as a multiple of micro_batch x ranks",
         )
     for owned in ("optimizer", "scheduler", "fp16", "amp"):
@@ -119,17 +121,15 @@ class Engine:
 
     def __init__(self, settings: TrainingSettings, ranks: Ranks) -> None:
         config = configuration(settings, ranks.world_size)
-        self.accumulation: int = config["gradient_accumulation_steps"]
         self._settings, self._ranks = settings, ranks
         model = Decoder(settings.model, settings.init_seed)
-        decayed = [parameter for parameter in model.parameters() if parameter.dim() >= 2]
-        plain = [parameter for parameter in model.parameters() if parameter.dim() < 2]
+        groups = [
+            {"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": settings.optimizer.weight_decay},
+            {"params": [p for p in model.parameters() if p.dim() == 1], "weight_decay": 0.0},
+        ]
         # torch's own AdamW: DeepSpeed's would be compiled at first use. On GPU its fused form.
         optimizer = torch.optim.AdamW(
-            [
-                {"params": decayed, "weight_decay": settings.optimizer.weight_decay},
-                {"params": plain, "weight_decay": 0.0},
-            ],
+            groups,
             lr=settings.optimizer.lr,
             betas=(settings.optimizer.betas[0], settings.optimizer.betas[1]),
             eps=settings.optimizer.eps,

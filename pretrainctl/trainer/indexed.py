@@ -119,7 +119,7 @@ class IndexedWriter:
         self._bin.write(tokens.astype(self._dtype, copy=False).tobytes())
         self._lengths.append(len(tokens))
 
-    def __enter__(self) -> IndexedWriter:
+    def __enter__(self) -> IndexedWriter:  # noqa: PYI034  Self is not in Python 3.10
         """Begin; nothing to do."""
         return self
 
@@ -130,7 +130,8 @@ class IndexedWriter:
         try:
             if kind is None:
                 self._write_index()
-                _sync(self._bin.fileno())
+                self._bin.flush()
+                os.fsync(self._bin.fileno())
         finally:
             self._bin.close()
             if kind is not None:
@@ -150,8 +151,5 @@ class IndexedWriter:
             file.write(lengths.astype("<i4").tobytes())
             file.write((ends - lengths.astype(np.int64) * self._dtype.itemsize).astype("<i8").tobytes())
             file.write(np.arange(documents + 1, dtype="<i8").tobytes())
-            _sync(file.fileno())
-
-
-def _sync(descriptor: int) -> None:
-    os.fsync(descriptor)
+            file.flush()
+            os.fsync(file.fileno())

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 import deepspeed
 import torch
 
+from pretrainctl.errors import InputError
 from pretrainctl.records.contract import RESUME_TAG_VARIABLE, RUN_DIR_VARIABLE, End, EndKind, ExitCode
 from pretrainctl.records.training import TrainingSettings
 from pretrainctl.telemetry import Reporter, Requests, find_place, is_fenced, write_end
 from pretrainctl.trainer import checkpoint
 from pretrainctl.trainer.engine import Engine, Ranks, join, learning_rate
-from pretrainctl.trainer.samples import Samples
+from pretrainctl.trainer.samples import Samples, micro_batches
 
 __all__ = ["DIGEST_FILE", "DIGEST_VARIABLE", "Training"]
 
@@ -47,6 +48,7 @@ class Training:
 
     def __init__(self, settings: TrainingSettings, requests: Requests, reporter: Reporter) -> None:
         self.settings, self.requests, self.reporter = settings, requests, reporter
+        _check(settings)
         if settings.threads:
             torch.set_num_threads(settings.threads)  # sums depend on it: fixed means bit-identical
         tag = _resume_tag(settings)
@@ -83,18 +85,14 @@ class Training:
     def _resume(self, state: checkpoint.State) -> None:
         self.reporter.phase("load", 0)
         checkpoint.load(self.engine, self.settings, state)
-        self.step, self.saved = state.step, checkpoint.tag_of(state.step)
+        self.step = state.step
         if self.ranks.rank == 0:
-            print(f"resumed from {self.saved}", flush=True)
+            print(f"resumed from {checkpoint.tag_of(state.step)}", flush=True)
 
     def _one_step(self) -> tuple[_Agreement, float]:
         settings, ranks = self.settings, self.ranks
-        first = self.step * settings.global_batch + ranks.rank * settings.micro_batch
-        stride = ranks.world_size * settings.micro_batch
-        batches = [
-            torch.from_numpy(self.samples.batch(first + number * stride, settings.micro_batch))
-            for number in range(self.engine.accumulation)
-        ]
+        rows = micro_batches(self.step, settings.global_batch, settings.micro_batch, ranks.rank, ranks.world_size)
+        batches = [torch.from_numpy(self.samples.batch(first, settings.micro_batch)) for first in rows]
         loss, norm = self.engine.step(self.step + 1, batches)
         request = self.requests.poll()
         wants_leave = request is not None and request.action == "save_and_exit"
@@ -152,6 +150,25 @@ class Training:
             print(f"weights sha256 {digest.hexdigest()}", flush=True)
             if place is not None:
                 (place.directory / DIGEST_FILE).write_text(digest.hexdigest() + "\n", encoding="ascii")
+
+
+def _check(settings: TrainingSettings) -> None:
+    """InputError where numbers of the settings do not fit together."""
+    model = settings.model
+    problems = {
+        f"heads {model.heads} do not share hidden {model.hidden} evenly": model.hidden % (2 * model.heads),
+        f"kv_heads {model.kv_heads} do not divide heads {model.heads}": model.heads % model.kv_heads,
+        f"sequence_length {settings.data.sequence_length} is above the model's context {model.context}": (
+            settings.data.sequence_length > model.context
+        ),
+        f"betas {list(settings.optimizer.betas)} are not two": len(settings.optimizer.betas) != 2,
+        "every_steps, log_every, micro_batch and total_steps must be 1 or more": (
+            min(settings.checkpoint.every_steps, settings.log_every, settings.micro_batch, settings.total_steps) < 1
+        ),
+    }
+    for problem, there in problems.items():
+        if there:
+            raise InputError(problem)
 
 
 def _resume_tag(settings: TrainingSettings) -> str:

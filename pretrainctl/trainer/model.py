@@ -6,7 +6,7 @@ import math
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn import functional
 
 from pretrainctl.records.training import ModelShape
 
@@ -50,7 +50,7 @@ class Attention(nn.Module):
         query, key = _rotate(query, rotation), _rotate(key, rotation)
         group = self.heads // self.kv_heads
         key, value = key.repeat_interleave(group, dim=1), value.repeat_interleave(group, dim=1)
-        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         out: Tensor = self.out(mixed.transpose(1, 2).reshape(batch, length, -1))
         return out
 
@@ -66,7 +66,7 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply to the last dimension."""
-        out: Tensor = self.down(F.silu(self.gate(x)) * self.up(x))
+        out: Tensor = self.down(functional.silu(self.gate(x)) * self.up(x))
         return out
 
 
@@ -113,7 +113,7 @@ class Decoder(nn.Module):
         for block in self.blocks:
             x = block(x, rotation)
         logits = self.head(self.norm(x))
-        return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
+        return functional.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
 
     def _initialise(self, seed: int) -> None:
         generator = torch.Generator().manual_seed(seed)

@@ -17,7 +17,7 @@ from pretrainctl.errors import InputError
 from pretrainctl.records.training import DataSettings
 from pretrainctl.trainer.indexed import TokenFile
 
-__all__ = ["Blend", "Samples", "permuted"]
+__all__ = ["Blend", "Samples", "micro_batches", "permuted"]
 
 _RESOLUTION = 100_000
 _ROUNDS = 6
@@ -76,6 +76,15 @@ class Blend:
         period, offset = divmod(index, self.period)
         source = int(self._source[offset])
         return source, period * self.counts[source] + int(self._rank[offset])
+
+
+def micro_batches(step: int, global_batch: int, micro_batch: int, rank: int, world_size: int) -> range:
+    """Numbers of the first samples of the micro-batches that `rank` takes in the step after `step`.
+
+    All ranks together take the samples step x global_batch ... (step + 1) x global_batch - 1, whatever their number.
+    """
+    begin = step * global_batch
+    return range(begin + rank * micro_batch, begin + global_batch, world_size * micro_batch)
 
 
 class Samples:

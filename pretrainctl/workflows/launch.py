@@ -65,6 +65,7 @@ def launch(
         _refuse_missing_data(settings)
     if not confirm(plan, run_dir):
         return None
+    first = not run_dir.parent.exists()
     run = folder.create(run_dir, _identity(plan, record, created), bundle)
     for file, text in snapshot.take_snapshot(Path.cwd()).items():
         (run.path / "code" / file).write_text(text, encoding="utf-8")
@@ -74,6 +75,8 @@ def launch(
     except SlurmError as error:
         if error.status is not None and not ledger.read_events(run.path):
             shutil.rmtree(run.path)
+            if first:
+                run.path.parent.rmdir()
         raise
     return Launched(run, plan, job_ids, messages)
 

@@ -50,6 +50,7 @@ def test_a_save_torn_by_the_death_of_a_rank_is_quarantined_and_the_one_before_it
     run.wait_for_step(EVERY + 2)
     torn = hold_back(run, rank=1, stage=stage)
     os.kill(rank_process(run, 1), signal.SIGKILL)
+    shard(run.folder / "checkpoints" / torn).unlink()  # the fifo
     gate = wait_until(lambda: run.events("checkpoint_gate")[1:], 60, f"the next start; {run.story()}")[0].data
     before = int(torn.removeprefix("global_step")) - EVERY
     assert (gate["resume_tag"], gate["resume_step"]) == (f"global_step{before}", before)
@@ -63,7 +64,7 @@ def test_a_save_torn_by_the_death_of_a_rank_is_quarantined_and_the_one_before_it
 
 @pytest.fixture(scope="module")
 def saved(site: Site) -> TrainingRun:
-    """A run that was stopped with three complete checkpoints: 10, 20 and a later one."""
+    """A run that was stopped with at least three complete checkpoints."""
     run = site.launch("saved", steps=600, sets=[f"checkpoint.every_steps={EVERY}"])
     run.wait_for_step(2 * EVERY + 2)
     assert site.command("stop", "--save", run.name).returncode == 0
@@ -80,21 +81,25 @@ def restore(run: TrainingRun) -> Path:
     return run.folder / "checkpoints"
 
 
-def newest_tag(folder: Path) -> Path:
-    return max(folder.glob("global_step*"), key=lambda path: int(path.name.removeprefix("global_step")))
+def by_step(folder: Path) -> list[Path]:
+    return sorted(folder.glob("global_step*"), key=lambda path: int(path.name.removeprefix("global_step")))
 
 
-def shard(folder: Path) -> Path:
-    return newest_tag(folder) / "zero_pp_rank_1_mp_rank_00_optim_states.pt"
+def shard(tag: Path) -> Path:
+    return tag / "zero_pp_rank_1_mp_rank_00_optim_states.pt"
+
+
+def newest_shard(folder: Path) -> Path:
+    return shard(by_step(folder)[-1])
 
 
 DAMAGE: dict[str, tuple[Callable[[Path], object], bool]] = {
     "latest missing": (lambda folder: (folder / "latest").unlink(), True),
     "latest empty": (lambda folder: (folder / "latest").write_text(""), True),
     "latest names a missing tag": (lambda folder: (folder / "latest").write_text("global_step9000\n"), True),
-    "shard of zero bytes": (lambda folder: shard(folder).write_bytes(b""), False),
-    "shard truncated": (lambda folder: os.truncate(shard(folder), shard(folder).stat().st_size - 100), False),
-    "shard missing": (lambda folder: shard(folder).unlink(), False),
+    "shard of zero bytes": (lambda folder: newest_shard(folder).write_bytes(b""), False),
+    "shard truncated": (lambda folder: os.truncate(newest_shard(folder), newest_shard(folder).stat().st_size - 100), False),
+    "shard missing": (lambda folder: newest_shard(folder).unlink(), False),
 }
 
 
@@ -102,8 +107,8 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], bool]] = {
 def test_the_newest_complete_tag_is_taken_whatever_is_damaged(site: Site, saved: TrainingRun, name: str) -> None:
     damage, newest_is_good = DAMAGE[name]
     folder = restore(saved)
-    newest = newest_tag(folder)
-    expected = newest if newest_is_good else folder / f"global_step{2 * EVERY}"
+    *_, before, newest = by_step(folder)
+    expected = newest if newest_is_good else before
     damage(folder)
     known = len(saved.events("checkpoint_gate"))
     assert site.command("resume", saved.name).returncode == 0
@@ -122,7 +127,7 @@ def test_the_newest_complete_tag_is_taken_whatever_is_damaged(site: Site, saved:
 def test_when_every_tag_is_bad_the_run_stops_and_never_begins_anew(site: Site, saved: TrainingRun) -> None:
     folder = restore(saved)
     for tag in folder.glob("global_step*"):
-        (tag / "zero_pp_rank_1_mp_rank_00_optim_states.pt").write_bytes(b"")
+        shard(tag).write_bytes(b"")
     steps = len(saved.samples())
     assert site.command("resume", saved.name).returncode == 0
     stopped = wait_until(lambda: saved.events("stopped"), 60, f"the stop; {saved.story()}")[-1]

@@ -85,14 +85,14 @@ def test_a_second_job_of_a_running_run_leaves(site: Site) -> None:
 
 
 def test_status_tells_why_a_job_waits(site: Site) -> None:
-    run = launch(site, "waits", "resources.nodes=4", "training.global_batch=16 samples")
-    waiting = launch(site, "behind", "resources.nodes=4", "training.global_batch=16 samples")
-    status = wait_until(lambda: (s := waiting.status())["reason"] in {"Resources", "Priority"} and s, 60, "a reason")
-    assert (status["phase"], status["job_state"]) == ("queued", "PENDING")
-    done = site.command("status", "--json")
-    assert {entry["name"] for entry in json.loads(done.stdout)} >= {"waits", "behind"}
-    for each in (waiting, run):
-        assert site.command("cancel", each.name).returncode == 0
+    filler = site.slurm("sbatch", "--parsable", "--nodes=4", "--exclusive", "--output=/dev/null", "--wrap=sleep 90")
+    run = launch(site, "waits")
+    status = wait_until(lambda: (s := run.status())["reason"] in {"Resources", "Priority"} and s, 60, "a reason")
+    assert (status["phase"], status["job_state"], status["attempts"]) == ("queued", "PENDING", 0)
+    site.slurm("scancel", filler.strip())
+    run.wait_for("claimed", 60)
+    assert {entry["name"] for entry in json.loads(site.command("status", "--json").stdout)} >= {"waits"}
+    assert site.command("cancel", run.name).returncode == 0
 
 
 def test_a_loss_that_is_not_a_number_stops_the_run_and_keeps_the_last_good_checkpoint(site: Site) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from pretrainctl.records.run import Event
 from pretrainctl.runs import ledger
+from pretrainctl.runs.state import fold
 
 __all__ = ["Site", "TrainingRun", "rank_process", "wait_until"]
 
@@ -135,8 +136,7 @@ class TrainingRun:
         """Wait until a step is done, failing at once where the run has stopped."""
 
         def reached() -> bool:
-            stopped = self.events("stopped")
-            assert not stopped, self.story()
+            assert fold(self.events()).stopped is None, self.story()
             return self.step() >= step
 
         wait_until(reached, timeout, f"step {step} of {self.name}; {self.story()}")
@@ -150,7 +150,7 @@ class TrainingRun:
         """Wait until the run's own record says that the target is reached."""
 
         def finished() -> bool:
-            assert not self.events("stopped"), self.story()
+            assert fold(self.events()).stopped is None, self.story()
             return bool(self.events("finished"))
 
         wait_until(finished, timeout, f"the end of {self.name}; {self.story()}", pause=0.3)

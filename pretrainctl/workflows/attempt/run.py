@@ -12,7 +12,7 @@ from pretrainctl.frameworks.checkpoint_gate import gate
 from pretrainctl.records import codec, contract
 from pretrainctl.records.contract import Fence
 from pretrainctl.records.job import JobClass
-from pretrainctl.records.run import Action, Decision
+from pretrainctl.records.run import Action, Decision, Diagnosis
 from pretrainctl.recovery import decision as decisions
 from pretrainctl.recovery.diagnosis import FailureClass, diagnose
 from pretrainctl.runs import ledger
@@ -115,7 +115,7 @@ def _train(attempt: Attempt, watch: NodeWatch) -> tuple[Decision, str]:
                 "evidence": list(diagnosis.evidence),
             },
         )
-        decision = decisions.decide(
+        decision = _stopped_meanwhile(attempt, diagnosis) or decisions.decide(
             diagnosis,
             restart_summaries(attempt.run, attempt.number),
             attempt.launch.recovery,
@@ -130,6 +130,14 @@ def _train(attempt: Attempt, watch: NodeWatch) -> tuple[Decision, str]:
             chain.exclude_from_queued(attempt, tuple(watch.dead))
             return decision, diagnosis.failure_class
         number += 1
+
+
+def _stopped_meanwhile(attempt: Attempt, diagnosis: Diagnosis) -> Decision | None:
+    """STOP where people stopped the run while it trained, unless it got to its target all the same."""
+    state = fold(ledger.read_events(attempt.run.path))
+    if state.stopped is None or diagnosis.failure_class == FailureClass.FINISHED.value:
+        return None
+    return Decision(Action.STOP, f"{diagnosis.message}; {state.stopped}")
 
 
 def _taken_away(attempt: Attempt, end: RestartEnd) -> JobClass | None:
@@ -207,18 +215,16 @@ def _leave(attempt: Attempt, decision: Decision, failure_class: str) -> int:
         # Another attempt has the run: its state and its queue are no longer ours to settle.
         attempt.event("attempt_ended", decision.reason, {"action": "wait", "class": failure_class})
         return 0
+    failed = False
     if decision.action in {Action.FINISH, Action.STOP}:
         known = fold(ledger.read_events(attempt.run.path))
         if decision.action is Action.FINISH and known.finished is None:
             attempt.event("finished", decision.reason)
         elif decision.action is Action.STOP and known.stopped is None:
             attempt.event("stopped", decision.reason, {"class": failure_class})
+            failed = failure_class != FailureClass.USER_CANCEL.value
         chain.cancel_queued(attempt)
     attempt.event(
         "attempt_ended", decision.reason, {"action": decision.action.value, "class": failure_class}
     )
-    stopped_by_failure = decision.action is Action.STOP and failure_class not in {
-        FailureClass.USER_CANCEL.value,
-        FailureClass.STOPPED.value,
-    }
-    return 1 if stopped_by_failure else 0
+    return 1 if failed else 0
