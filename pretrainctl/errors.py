@@ -1,15 +1,15 @@
 """One exception tree; each error is one clear line, a hint, and a documented exit code.
 
-    PretrainctlError            1
-    |-- InputError              2   what the user typed or wrote cannot be used
-    |-- MissingError            3   a file, program, package or Slurm that is needed is not here
-    |-- CommandError            4   another program failed or did not answer in time
-    |   `-- SlurmError          5   Slurm refused, or could not be reached
-    |-- RunError                6   a run folder that is no run, exists already, or is in the wrong state
-    |   `-- LedgerError         7   an event or record that cannot be read
-    |-- CheckpointError         8   no usable checkpoint where there must be one
-    |   `-- UnreadableError     8   the file system did not answer: whether there is one is unknown
-    `-- NotReachedError         9   the command worked, but the run has not reached its target
+PretrainctlError            1
+|-- InputError              2   what the user typed or wrote cannot be used
+|-- MissingError            3   a file, program, package or Slurm that is needed is not here
+|-- CommandError            4   another program failed or did not answer in time
+|   `-- SlurmError          5   Slurm refused, or could not be reached
+|-- RunError                6   a run folder that is no run, exists already, or is in the wrong state
+|   `-- LedgerError         7   an event or record that cannot be read
+|-- CheckpointError         8   no usable checkpoint where there must be one
+|   `-- UnreadableError     8   the file system did not answer: whether there is one is unknown
+`-- NotReachedError         9   the command worked, but the run has not reached its target
 """
 
 from __future__ import annotations

@@ -40,9 +40,7 @@ class Listener:
     silent together, that is the network or this process, not the nodes: nothing is known, and nobody is dead.
     """
 
-    def __init__(
-        self, rule: LivenessRule, *, bind: str = "", clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, rule: LivenessRule, *, bind: str = "", clock: Callable[[], float] = time.monotonic) -> None:
         self.rule = rule
         self.token = secrets.token_hex(16)
         self._clock = clock

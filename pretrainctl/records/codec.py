@@ -76,7 +76,7 @@ def _build(kind: Any, data: Any, where: str) -> Any:
         return _build_union(kind, data, where)
     if origin is tuple:
         if not isinstance(data, list):
-            raise ValueError(f"{where}: a list is needed, not {data!r}")  # noqa: TRY004 - data, not a caller's error
+            raise ValueError(f"{where}: a list is needed, not {data!r}")
         item = typing.get_args(kind)[0]
         return tuple(_build(item, value, f"{where}[{index}]") for index, value in enumerate(data))
     if origin in (dict, Mapping) or origin is getattr(typing.Mapping, "__origin__", None):

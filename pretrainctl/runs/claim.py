@@ -60,6 +60,4 @@ def rival(
 
 
 def _has_ended(run_dir: Path, attempt: AttemptRecord) -> bool:
-    return any(
-        event.kind in {"refused", "attempt_ended"} for event in ledger.read_events(run_dir, attempt.attempt)
-    )
+    return any(event.kind in {"refused", "attempt_ended"} for event in ledger.read_events(run_dir, attempt.attempt))

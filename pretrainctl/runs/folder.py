@@ -35,9 +35,7 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         if not (path / "run.json").is_file():
-            raise RunError(
-                f"{path} is no run folder: it holds no run.json", hint="`pretrainctl status` lists the runs"
-            )
+            raise RunError(f"{path} is no run folder: it holds no run.json", hint="`pretrainctl status` lists the runs")
         self.path = path.absolute()
         self.record = codec.read(RunRecord, path / "run.json")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import sysconfig
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,33 +15,27 @@ from pretrainctl.sandbox.daemons import DAEMON_PATH
 
 __all__ = ["PACKAGES", "can_install", "install", "install_hint", "missing"]
 
-PACKAGES = ("slurm-wlm", "slurmdbd", "munge", "mariadb-server-core", "g++", "python3-dev")
-"""Slurm and its database; the last two are for DeepSpeed, which builds its CPU extension at first use."""
+PACKAGES = ("slurm-wlm", "slurmdbd", "munge", "mariadb-server-core")
+"""Slurm and its database. No compiler: the reference trainer does without DeepSpeed's compiled extension."""
 
 _PROGRAMS = {
     "slurm-wlm": ("slurmctld", "slurmd", "sbatch", "srun", "sacctmgr"),
     "slurmdbd": ("slurmdbd",),
     "munge": ("munged",),
     "mariadb-server-core": ("mariadbd",),
-    "g++": ("g++",),
 }
 _POLICY = Path("/usr/sbin/policy-rc.d")
 """Debian's invoke-rc.d asks this program before it starts a service; status 101 means: do not."""
 
 
 def missing() -> list[str]:
-    """The packages whose programs or files are not on this machine, however they would have come here."""
+    """The packages whose programs are not on this machine, however they would have come here."""
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), *DAEMON_PATH])
-    absent = [
+    return [
         package
         for package, programs in _PROGRAMS.items()
         if not all(shutil.which(program, path=path) for program in programs)
     ]
-    headers = Path(sysconfig.get_path("include"))
-    # a Python that is not Debian's has its headers elsewhere, and no Debian package brings them
-    if headers.is_relative_to("/usr/include") and not (headers / "Python.h").is_file():
-        absent.append("python3-dev")
-    return absent
 
 
 def install_hint(packages: list[str]) -> str:

@@ -22,6 +22,8 @@ DAEMON_VARIABLE = "PRETRAINCTL_SANDBOX_DAEMON"
 """`<daemon>@<folder of the sandbox>`, in the environment of each daemon; a slurmd's name is its node's."""
 
 _PROC = Path("/proc")
+_DEAD = "ZX"
+"""States of a process that has ended and waits to be buried."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ def scan() -> list[Process]:
     for entry in _PROC.iterdir():
         if entry.name.isdigit():
             process = _read(int(entry.name))
-            if process is not None and process.state not in "ZX":
+            if process is not None and process.state not in _DEAD:
                 found.append(process)
     return found
 
@@ -106,9 +108,7 @@ def members(
         children.setdefault(process.parent, []).append(process)
     found: dict[int, Process] = {}
     waiting = [
-        process
-        for process in every
-        if owners[process.pid] and (wanted is None or owners[process.pid] in wanted)
+        process for process in every if owners[process.pid] and (wanted is None or owners[process.pid] in wanted)
     ]
     while waiting:
         process = waiting.pop()
@@ -148,14 +148,22 @@ def freeze(find: Callable[[], set[Process]]) -> set[Process]:
 
 
 def kill(find: Callable[[], set[Process]]) -> int:
-    """SIGKILL all that `find` finds, at one moment; how many they were. CommandError if one cannot be killed."""
+    """SIGKILL all that `find` finds, at one moment, and wait for their end; how many they were.
+
+    CommandError if one does not die.
+    """
     found = freeze(find)
     for process in found:
         send(process, signal.SIGKILL)
-    if not wait_until(lambda: not find(), 10.0):
-        left = ", ".join(f"{process.name} {process.pid}" for process in find())
+    if not wait_until(lambda: not any(_lives(process) for process in found), 10.0):
+        left = ", ".join(f"{process.name} {process.pid}" for process in found if _lives(process))
         raise CommandError(f"these processes do not die: {left}")
     return len(found)
+
+
+def _lives(process: Process) -> bool:
+    now = _read(process.pid)
+    return now is not None and now.start == process.start and now.state not in _DEAD
 
 
 def wait_until(condition: Callable[[], bool], timeout: float) -> bool:

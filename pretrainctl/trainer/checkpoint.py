@@ -174,9 +174,10 @@ def save(engine: Engine, settings: TrainingSettings, ranks: Ranks, state: State)
                 target.rename(replaced)
             target.mkdir()
         ranks.barrier()
-        engine.deepspeed.save_checkpoint(str(directory), tag=tag, client_state={"step": state.step}, save_latest=False)
         if ranks.rank == 0:
+            # Before any shard: a tag whose shards are all there, which is what the gate looks for, has its state too.
             codec.write(target / STATE_FILE, state)
+        engine.deepspeed.save_checkpoint(str(directory), tag=tag, client_state={"step": state.step}, save_latest=False)
         for name in _own_files(settings, ranks):
             _sync(target / name)
         ranks.barrier()

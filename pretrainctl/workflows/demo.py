@@ -48,9 +48,7 @@ class DemoReport:
     summary: Summary
 
 
-def demo(
-    folder: Path, *, say: Say, confirm: Callable[[str], bool], keep: bool = False
-) -> DemoReport:
+def demo(folder: Path, *, say: Say, confirm: Callable[[str], bool], keep: bool = False) -> DemoReport:
     """Run the demo in `folder`, which is made; the sandbox is taken down at the end, whatever happens.
 
     NotReachedError where the run's record does not say that the target was reached. With `keep` the sandbox

@@ -96,9 +96,7 @@ def queue_jobs(
         submission = slurm.submit(
             run.script, job_name=launch.job_name, options=["--dependency=singleton"], known=job_ids
         )
-        ledger.append(
-            run.path, "submitted", f"submitted job {submission.job_id}", data={"job_id": submission.job_id}
-        )
+        ledger.append(run.path, "submitted", f"submitted job {submission.job_id}", data={"job_id": submission.job_id})
         job_ids.append(submission.job_id)
         messages += [message for message in submission.messages if message not in messages]
     return tuple(job_ids), tuple(messages)

@@ -54,9 +54,7 @@ def _reconcile_one(run: RunFolder, slurm: Slurm) -> Outcome:
         return Outcome(run.record.name, message + (f"; queued {len(submitted)} more" if submitted else ""), submitted)
     past = look_back(run, slurm)
     if past is not None and past.stop is not None:
-        ledger.append(
-            run.path, "stopped", past.stop.reason, data={"class": past.diagnosis.failure_class}
-        )
+        ledger.append(run.path, "stopped", past.stop.reason, data={"class": past.diagnosis.failure_class})
         return Outcome(run.record.name, f"stopped: {past.stop.reason}")
     try:
         submitted, _ = queue_jobs(run, launch, slurm)

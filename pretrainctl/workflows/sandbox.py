@@ -40,9 +40,7 @@ def _shape(last: Shape | None, nodes: int | None, gpus: int | None) -> Shape | N
     if nodes is None and gpus is None:
         return None
     shape = last or Shape()
-    return replace(
-        shape, nodes=shape.nodes if nodes is None else nodes, gpus=shape.gpus if gpus is None else gpus
-    )
+    return replace(shape, nodes=shape.nodes if nodes is None else nodes, gpus=shape.gpus if gpus is None else gpus)
 
 
 def down(root: Path | None, *, say: Say) -> int:

@@ -80,9 +80,7 @@ def survey(name: str | None = None) -> Survey:
     jobs, trouble = _ask_slurm(states.values())
     if trouble:
         problems.append(trouble)
-    return Survey(
-        tuple(_status(run, states[run.path], jobs) for run in runs if run.path in states), tuple(problems)
-    )
+    return Survey(tuple(_status(run, states[run.path], jobs) for run in runs if run.path in states), tuple(problems))
 
 
 def _ask_slurm(states: Collection[RunState]) -> tuple[Mapping[int, Job] | None, str]:

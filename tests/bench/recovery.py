@@ -55,7 +55,7 @@ def ours(site: Site, sandbox: Sandbox, case: str, number: int, *, spares: int, s
     fault = time.time()
     sandbox.kill_node(victim, silent=silent)
     before = run.step()
-    wait_until(lambda: run.step() > before and len(run.events("restart_started")) > 1, 240, f"a new step; {run.story()}")
+    wait_until(lambda: run.step() > before and len(run.events("restart_started")) > 1, 240, "a new step")
     second = run.events("restart_started")[1]
     new = next(sample for sample in run.samples() if sample["step"] > before and sample["time"] > second.time)
     site.command("cancel", run.name)

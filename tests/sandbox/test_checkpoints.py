@@ -19,8 +19,8 @@ pytestmark = pytest.mark.usefixtures("sandbox")
 EVERY = 10
 
 
-def hold_back(run: TrainingRun, rank: int, stage: int) -> str:
-    """Hold a rank back just before its own shard in a real save; returns the tag when the others' are written.
+def hold_back(run: TrainingRun, rank: int) -> str:
+    """Hold a rank back just before its own shard in a real save; the tag, once the other rank's is written.
 
     A fifo stands where the shard will be: opening it blocks for as long as nobody reads.
     """
@@ -48,7 +48,7 @@ def test_a_save_torn_by_the_death_of_a_rank_is_quarantined_and_the_one_before_it
         f"torn-{stage}", steps=400, sets=[f"training.zero_stage={stage}", f"checkpoint.every_steps={EVERY}"]
     )
     run.wait_for_step(EVERY + 2)
-    torn = hold_back(run, rank=1, stage=stage)
+    torn = hold_back(run, rank=1)
     os.kill(rank_process(run, 1), signal.SIGKILL)
     shard(run.folder / "checkpoints" / torn).unlink()  # the fifo
     gate = wait_until(lambda: run.events("checkpoint_gate")[1:], 60, f"the next start; {run.story()}")[0].data
@@ -98,7 +98,10 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], bool]] = {
     "latest empty": (lambda folder: (folder / "latest").write_text(""), True),
     "latest names a missing tag": (lambda folder: (folder / "latest").write_text("global_step9000\n"), True),
     "shard of zero bytes": (lambda folder: newest_shard(folder).write_bytes(b""), False),
-    "shard truncated": (lambda folder: os.truncate(newest_shard(folder), newest_shard(folder).stat().st_size - 100), False),
+    "shard truncated": (
+        lambda folder: os.truncate(newest_shard(folder), newest_shard(folder).stat().st_size - 100),
+        False,
+    ),
     "shard missing": (lambda folder: newest_shard(folder).unlink(), False),
 }
 

@@ -142,9 +142,7 @@ def test_without_a_spare_the_chained_job_goes_on_and_nothing_is_left_queued(
     wait_until(lambda: not run.jobs(), 30, "the queue to be empty")
 
 
-def test_a_pre_queued_chain_goes_on_and_ends_by_itself(
-    site: Site, sandbox: Sandbox, undisturbed: Reference
-) -> None:
+def test_a_pre_queued_chain_goes_on_and_ends_by_itself(site: Site, sandbox: Sandbox, undisturbed: Reference) -> None:
     expected = undisturbed(2)
     run = launch(site, "prequeued", 2, LEAD, "chain.strategy=prequeued", "chain.jobs=3")
     assert len(run.events("submitted")) == 3

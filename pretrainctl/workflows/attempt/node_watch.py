@@ -79,4 +79,3 @@ class NodeWatch:
         self.listener.close()
         if self._child is not None:
             self._child.stop(grace=0.5)
-

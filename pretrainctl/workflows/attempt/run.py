@@ -123,9 +123,7 @@ def _train(attempt: Attempt, watch: NodeWatch) -> tuple[Decision, str]:
             needed_nodes=attempt.launch.srun.nodes,
             job_is_ending=attempt.signals.terminated or attempt.signals.time_limit_near,
         )
-        attempt.event(
-            "decided", f"{decision.action.value}: {decision.reason}", {"action": decision.action.value}
-        )
+        attempt.event("decided", f"{decision.action.value}: {decision.reason}", {"action": decision.action.value})
         if decision.action is not Action.RESTART_HERE:
             chain.exclude_from_queued(attempt, tuple(watch.dead))
             return decision, diagnosis.failure_class
@@ -224,7 +222,5 @@ def _leave(attempt: Attempt, decision: Decision, failure_class: str) -> int:
             attempt.event("stopped", decision.reason, {"class": failure_class})
             failed = failure_class != FailureClass.USER_CANCEL.value
         chain.cancel_queued(attempt)
-    attempt.event(
-        "attempt_ended", decision.reason, {"action": decision.action.value, "class": failure_class}
-    )
+    attempt.event("attempt_ended", decision.reason, {"action": decision.action.value, "class": failure_class})
     return 1 if failed else 0

@@ -52,7 +52,7 @@ def test_an_earlier_start_of_the_same_job_is_no_rival(tmp_path: Path) -> None:
     (tmp_path / "attempts").mkdir()
     claim(tmp_path, record(11))
     mine = claim(tmp_path, record(11, slurm_restart=1))
-    assert rival(read_all(tmp_path), mine, tmp_path, lambda jobs: set(jobs)) is None
+    assert rival(read_all(tmp_path), mine, tmp_path, set) is None
 
 
 def test_what_cannot_be_known_is_not_taken_for_dead(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def test_an_unreadable_event_is_an_error_and_can_be_set_aside(tmp_path: Path, co
     ledger.append(tmp_path, "note", "one")
     ledger.append(tmp_path, "note", "two")
     (tmp_path / "events" / "000001.json").write_text(content)
-    with pytest.raises(LedgerError, match="000001.json"):
+    with pytest.raises(LedgerError, match=r"000001\.json"):
         ledger.read_events(tmp_path)
     moved = ledger.set_aside_unreadable(tmp_path)
     assert [path.name for path in moved] == ["000001.json.unreadable"]
