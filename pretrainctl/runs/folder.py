@@ -12,6 +12,7 @@ from pretrainctl.errors import InputError, RunError
 from pretrainctl.records import codec, contract
 from pretrainctl.records.launch import Bundle, Launch
 from pretrainctl.records.run import AttemptRecord, RunRecord
+from pretrainctl.runs import ledger
 
 __all__ = [
     "RUNS_VARIABLE",
@@ -54,8 +55,21 @@ class RunFolder:
         return codec.read(Launch, self.bundle / "launch.json")
 
     def attempts(self) -> list[AttemptRecord]:
-        """Attempts in order; an attempt whose record cannot be read is a LedgerError."""
-        return [codec.read(AttemptRecord, path / "attempt.json") for path in self.attempt_dirs()]
+        """Attempts in order; an attempt whose record cannot be read is a LedgerError.
+
+        Where a record was set aside, the attempt's first event tells what it said.
+        """
+        return [
+            codec.read(AttemptRecord, path / "attempt.json")
+            if (path / "attempt.json").exists()
+            else self._from_events(int(path.name))
+            for path in self.attempt_dirs()
+        ]
+
+    def _from_events(self, attempt: int) -> AttemptRecord:
+        claimed = [event for event in ledger.read_events(self.path, attempt) if event.kind == "claimed"]
+        data, host, begun = (claimed[0].data, claimed[0].host, claimed[0].time) if claimed else ({}, "", 0.0)
+        return AttemptRecord(attempt, int(data.get("job_id", 0)), int(data.get("slurm_restart", 0)), host, 0, (), begun)
 
     def attempt_dirs(self) -> list[Path]:
         """Folders of attempts in order."""

@@ -18,7 +18,7 @@ from typing import Any
 
 from pretrainctl.errors import LedgerError
 from pretrainctl.records import codec, contract
-from pretrainctl.records.run import Event, EventKind
+from pretrainctl.records.run import AttemptRecord, Event, EventKind
 
 __all__ = ["append", "read_events", "set_aside_unreadable"]
 
@@ -73,20 +73,25 @@ def read_events(run_dir: Path, attempt: int | None = None) -> list[Event]:
 
 
 def set_aside_unreadable(run_dir: Path) -> list[Path]:
-    """Rename events that cannot be read to `*.unreadable`, and return where they are now.
+    """Rename events and attempt records that cannot be read to `*.unreadable`, and return where they are now.
 
     For the attempt only: a night is not lost to one empty file. The caller records it as an event.
     """
-    moved = []
+    moved: list[Path | None] = []
     for number in range(newest_attempt(run_dir) + 1):
         folder = _events_dir(run_dir, number)
-        for index in sorted(_numbers(folder)):
-            path = folder / f"{index:06d}.json"
-            try:
-                codec.read(Event, path)
-            except LedgerError:
-                moved.append(path.rename(path.with_name(f"{path.name}.unreadable")))
-    return moved
+        moved += [_set_aside(Event, folder / f"{index:06d}.json") for index in sorted(_numbers(folder))]
+        moved.append(_set_aside(AttemptRecord, contract.attempt_dir(run_dir, number) / "attempt.json"))
+    return [path for path in moved if path is not None]
+
+
+def _set_aside(kind: type[Event | AttemptRecord], path: Path) -> Path | None:
+    try:
+        if path.exists():
+            codec.read(kind, path)
+    except LedgerError:
+        return path.rename(path.with_name(f"{path.name}.unreadable"))
+    return None
 
 
 def _events_dir(run_dir: Path, attempt: int) -> Path:

@@ -15,10 +15,12 @@ __all__ = ["AttemptState", "RunState", "fold"]
 class AttemptState:
     """What the ledger says of one attempt.
 
-    `action` and `failure_class` are those of its last decision, None while it has not ended by its own will.
+    `job_id` is None where it was never written. `action` and `failure_class` are those of its last decision, None
+    while it has not ended by its own will.
     """
 
     attempt: int
+    job_id: int | None
     refused: bool
     ended: bool
     action: str | None
@@ -94,6 +96,7 @@ def _attempt(number: int, events: Sequence[Event]) -> AttemptState:
     data = ended[-1].data if ended else {}
     return AttemptState(
         attempt=number,
+        job_id=next((event.data.get("job_id") for event in events if event.kind == "claimed"), None),
         refused="refused" in kinds,
         ended=bool(ended),
         action=data.get("action"),

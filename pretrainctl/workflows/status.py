@@ -100,7 +100,8 @@ def _status(run: RunFolder, state: RunState, jobs: Mapping[int, Job] | None) -> 
     mine = [jobs[job] for job in state.jobs if job in jobs] if jobs is not None else []
     running = [job for job in mine if job.state.job_class is JobClass.RUNNING]
     queued = [job for job in mine if job.state.job_class in {JobClass.PENDING, JobClass.HELD}]
-    current = next(iter(running or queued or mine[-1:]), None)
+    last = [job for job in mine if state.owner is not None and job.job_id == state.owner.job_id]
+    current = next(iter(running or queued or last), None)
     launch = run.launch()
     return RunStatus(
         name=run.record.name,

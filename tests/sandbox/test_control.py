@@ -100,3 +100,17 @@ def test_a_loss_that_is_not_a_number_stops_the_run_and_keeps_the_last_good_check
     stopped = run.wait_for("stopped")
     assert stopped.data["class"] == "divergence"
     assert_nothing_goes_on(run, 2.0)
+
+
+def test_a_night_is_not_lost_to_an_empty_event(site: Site, sandbox: Sandbox) -> None:
+    run = launch(site, "empty-event", steps=60)
+    run.wait_for_step(13)
+    host = run.events("claimed")[0].message.split()[-1]
+    victim = next(node for node in run.events("restart_started")[0].data["nodes"] if node != host)
+    event = run.folder / "attempts" / "0001" / "events" / "000002.json"
+    event.write_text("")
+    sandbox.kill_node(victim)
+    wait_until(event.with_name("000002.json.unreadable").exists, 90, "the next attempt")
+    run.wait_for_finish()
+    assert "000002.json.unreadable" in run.events("set_aside")[0].message
+    assert run.first_step_of(2) == run.samples("saved")[0]["step"] + 1

@@ -122,9 +122,11 @@ class Restart:
                 continue
             self._failed_at = self._failed_at or time.monotonic()
             # A peer's death shows first as a failed connection on the ranks that are well: before a failure is
-            # laid on a rank, each node must have beaten since. A rank that died of a signal is its own cause.
+            # laid on a rank, each node must have beaten since, or been silent for long enough to be dead if it were
+            # the only one. A rank that died of a signal is its own cause.
             own_cause = failure is not None and failure.status > 128
-            if own_cause or self.watch.listener.settled_since(self._failed_at, self.nodes):
+            waited = time.monotonic() - self._failed_at > self.attempt.launch.liveness.silent_after
+            if own_cause or waited or self.watch.listener.settled_since(self._failed_at, self.nodes):
                 return self._dead()
 
     def _dead(self) -> tuple[DeadNode, ...]:
@@ -147,7 +149,9 @@ class Restart:
             step = self._find_step()
             if step is not None:
                 # Aside: for a step with a dead node, scancel blocks until the controller gives that node up.
-                process.start(["scancel", "--signal=KILL", step], env=dict(os.environ))
+                # What it says about the dead node is no news.
+                with Path(os.devnull).open("wb") as nowhere:
+                    process.start(["scancel", "--signal=KILL", step], env=dict(os.environ), stderr=nowhere)
             else:
                 child.signal(signal.SIGTERM)
             child.wait(_DEAD_NODE_PATIENCE if dead else _KILL_PATIENCE)

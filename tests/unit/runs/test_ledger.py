@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 
 from pretrainctl.errors import LedgerError
+from pretrainctl.records import codec
+from pretrainctl.records.run import AttemptRecord, RunRecord
 from pretrainctl.runs import ledger
+from pretrainctl.runs.claim import claim
+from pretrainctl.runs.folder import RunFolder
 
 
 def test_events_come_back_in_order_of_attempt_and_sequence(tmp_path: Path) -> None:
@@ -52,3 +56,13 @@ def test_the_number_of_an_event_set_aside_is_not_used_again(tmp_path: Path) -> N
     (tmp_path / "events" / "000001.json").write_text("")
     ledger.set_aside_unreadable(tmp_path)
     assert ledger.append(tmp_path, "note", "two").sequence == 2
+
+
+def test_an_unreadable_attempt_record_is_set_aside_and_told_by_its_event(tmp_path: Path) -> None:
+    (tmp_path / "attempts").mkdir()
+    claim(tmp_path, AttemptRecord(0, 41, 0, "node01", 1, ("node01",), 0.0))
+    ledger.append(tmp_path, "claimed", "job 41", attempt=1, data={"job_id": 41, "slurm_restart": 0})
+    (tmp_path / "attempts" / "0001" / "attempt.json").write_text("")
+    assert [path.name for path in ledger.set_aside_unreadable(tmp_path)] == ["attempt.json.unreadable"]
+    codec.write(tmp_path / "run.json", RunRecord("a", "a", "a", "sandbox", 0.0, "u", {}, {}, {}))
+    assert [(record.attempt, record.job_id) for record in RunFolder(tmp_path).attempts()] == [(1, 41)]
