@@ -46,11 +46,9 @@ def launch(
     from pretrainctl.workflows.launch import launch as launch_run
 
     def confirm(plan: Plan, run_dir: Path) -> bool:
-        estimate = plan.estimate
-        hours = estimate.node_hours_per_job * (estimate.jobs or 1)
-        jobs = f"about {estimate.jobs} jobs" if estimate.jobs else "as many jobs as it needs"
-        view.note(f"run {plan.name} in {run_dir}")
-        view.note(f"{estimate.node_hours_per_job:.2f} node-hours a job at most, {jobs}")
+        hours, jobs = plan.node_hours, plan.estimate.jobs
+        view.note(f"run {plan.name} in {run_dir}: {plan.summary()}")
+        view.note(f"{hours:.2f} node-hours at most" + (f" in {jobs} jobs" if jobs else " for each of its jobs"))
         for line in plan.notes:
             view.note(f"note: {line}")
         if hours <= ask_above or yes:

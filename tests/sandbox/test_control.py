@@ -114,3 +114,30 @@ def test_a_night_is_not_lost_to_an_empty_event(site: Site, sandbox: Sandbox) -> 
     run.wait_for_finish()
     assert "000002.json.unreadable" in run.events("set_aside")[0].message
     assert run.first_step_of(2) == run.samples("saved")[0]["step"] + 1
+
+
+def test_reconcile_brings_back_a_run_that_nobody_continues(site: Site, sandbox: Sandbox) -> None:
+    run = launch(site, "orphan", steps=60)
+    run.wait_for_step(13)
+    host = run.events("claimed")[0].message.split()[-1]
+    site.slurm("scancel", str(run.events("chained")[0].data["job_id"]))
+    sandbox.kill_node(next(node for node in run.events("restart_started")[0].data["nodes"] if node != host))
+    assert run.wait_for("attempt_ended").data["action"] == "hand_over"
+    wait_until(lambda: run.status()["phase"] == "no_job", 60, "the run to be without a job")
+    for expected in (2, 2):  # the second look finds the job of the first
+        assert site.command("reconcile", run.name).returncode == 0
+        assert len(run.events("submitted")) == expected
+    run.wait_for_finish()
+    assert run.first_step_of(2) == run.samples("saved")[0]["step"] + 1
+
+
+def test_reconcile_tops_up_a_pre_queued_chain(site: Site) -> None:
+    run = launch(site, "topped-up", "chain.strategy=prequeued", "chain.jobs=3")
+    run.wait_for_step(3)
+    jobs = run.jobs()
+    assert len(jobs) == 3
+    site.slurm("scancel", str(max(jobs)))
+    wait_until(lambda: len(run.jobs()) == 2, 30, "the job to leave the queue")
+    assert site.command("reconcile", run.name).returncode == 0
+    assert len(run.jobs()) == 3
+    assert site.command("cancel", run.name).returncode == 0

@@ -1,0 +1,108 @@
+"""Where runs stand: found under several roots, with one question to Slurm for all of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from pretrainctl.errors import LedgerError, SlurmError
+from pretrainctl.records import codec
+from pretrainctl.records.job import Job, JobClass, StateMeaning
+from pretrainctl.records.run import RunRecord
+from pretrainctl.runs import ledger
+from pretrainctl.workflows import status
+
+
+class Queue:
+    """Stands where the Slurm client stands; `jobs` is what it knows."""
+
+    asked: ClassVar[list[list[int]]]
+    jobs_known: ClassVar[dict[int, Job]]
+    away: ClassVar[bool]
+
+    def is_here(self) -> bool:
+        return True
+
+    def jobs(self, ids: Sequence[int]) -> dict[int, Job]:
+        if self.away:
+            raise SlurmError("unable to contact slurm controller")
+        self.asked.append(list(ids))
+        return {job: self.jobs_known[job] for job in ids if job in self.jobs_known}
+
+
+def job(number: int, kind: JobClass, **more: object) -> Job:
+    return Job(number, "name", StateMeaning(kind.name, kind, alive=True), **more)
+
+
+@pytest.fixture
+def roots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    made = [tmp_path / "mine", tmp_path / "group"]
+    monkeypatch.setenv("PRETRAINCTL_RUNS", ":".join(map(str, made)))
+    monkeypatch.setattr(status, "Slurm", Queue)
+    monkeypatch.setattr(Queue, "asked", [], raising=False)
+    monkeypatch.setattr(Queue, "jobs_known", {}, raising=False)
+    monkeypatch.setattr(Queue, "away", False, raising=False)
+    return made
+
+
+def run(root: Path, name: str, launch: dict[str, object], *jobs: int) -> Path:
+    folder = root / name
+    (folder / "bundle").mkdir(parents=True)
+    codec.write(folder / "run.json", RunRecord(name, name, name, "sandbox", 0.0, "u", {}, {}, {}))
+    (folder / "bundle" / "launch.json").write_text(json.dumps(launch))
+    for number in jobs:
+        ledger.append(folder, "submitted", f"submitted job {number}", data={"job_id": number})
+    return folder
+
+
+@pytest.fixture
+def launch(pytestconfig: pytest.Config) -> dict[str, object]:
+    return json.loads(
+        (pytestconfig.rootpath / "tests" / "golden" / "quickstart-on-sandbox" / "launch.json").read_text()
+    )
+
+
+def test_runs_of_all_roots_cost_one_question(roots: list[Path], launch: dict[str, object]) -> None:
+    run(roots[0], "a", launch, 1)
+    run(roots[1], "b", launch, 2, 3)
+    run(roots[1], "c", launch, 4)
+    Queue.jobs_known = {
+        1: job(1, JobClass.RUNNING, nodes=("node01",)),
+        3: job(3, JobClass.PENDING, reason="Resources", expected_start=5.0),
+    }
+    found = {one.name: one for one in status.survey().runs}
+    assert Queue.asked == [[1, 2, 3, 4]]
+    assert {name: one.phase for name, one in found.items()} == {"a": "running", "b": "queued", "c": "no_job"}
+    assert (found["b"].job_id, found["b"].reason, found["b"].expected_start) == (3, "Resources", 5.0)
+
+
+def test_what_slurm_cannot_say_is_unknown(roots: list[Path], launch: dict[str, object]) -> None:
+    run(roots[0], "a", launch, 1)
+    Queue.away = True
+    found = status.survey()
+    assert found.runs[0].phase == "unknown"
+    assert "unable to contact" in found.problems[0]
+
+
+def test_one_unreadable_run_does_not_hide_the_others(roots: list[Path], launch: dict[str, object]) -> None:
+    run(roots[0], "a", launch, 1)
+    broken = run(roots[0], "b", launch, 2)
+    (broken / "events" / "000001.json").write_text("")
+    found = status.survey()
+    assert [one.name for one in found.runs] == ["a"]
+    assert "000001.json cannot be read" in found.problems[0]
+    with pytest.raises(LedgerError):
+        status.survey("b")
+
+
+def test_finished_and_stopped_runs_are_so_whatever_is_queued(roots: list[Path], launch: dict[str, object]) -> None:
+    done = run(roots[0], "a", launch, 1)
+    ledger.append(done, "finished", "the target was reached")
+    stopped = run(roots[0], "b", launch, 2)
+    ledger.append(stopped, "stop_requested", "stop asked for")
+    assert [one.phase for one in status.survey().runs] == ["finished", "stopped"]
+    assert Queue.asked == [[2]], "nothing is asked about a finished run"
