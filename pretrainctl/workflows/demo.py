@@ -6,6 +6,7 @@ It drives the product as a user does, by its own commands, and believes nothing 
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import sysconfig
 import time
@@ -66,7 +67,10 @@ def demo(folder: Path, *, say: Say, confirm: Callable[[str], bool], keep: bool =
             say(f"the sandbox stays up: PRETRAINCTL_SANDBOX={sandbox.root}")
         else:
             say("taking the sandbox down")
+            # A second Ctrl-C must not leave a Slurm behind: this takes a second or two.
+            before = signal.signal(signal.SIGINT, signal.SIG_IGN)
             sandbox.down()
+            signal.signal(signal.SIGINT, before)
 
 
 def _run(folder: Path, sandbox: Sandbox, environment: Mapping[str, str], say: Say) -> DemoReport:

@@ -84,7 +84,7 @@ def requeue(site: Site, sandbox: Sandbox, case: str, number: int, *, silent: boo
         f" exec {sys.executable} -m pretrainctl.trainer bundle/training.json'\n"
     )
     job = site.slurm("sbatch", "--parsable", f"--chdir={model.folder}", str(script)).strip()
-    model.wait_for_step(FAULT_AT)
+    wait_until(lambda: model.step() >= FAULT_AT, 120, f"step {FAULT_AT}")
     begun = [model.folder / "attempts" / "0001" / f"restart-{index}" / "begun" for index in (0, 1)]
     start_up = model.samples()[0]["time"] - float(begun[0].read_text())
     nodes = site.slurm("squeue", "-h", "-j", job, "-o", "%N %B").split()
