@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -101,7 +102,7 @@ def create(path: Path, record: RunRecord, bundle: Bundle) -> RunFolder:
     """
     refuse_existing(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    aside = path.with_name(f".new-run-{secrets.token_hex(8)}")
     try:
         for name in ("bundle", "code", "events", "control", "attempts"):
             (aside / name).mkdir(parents=True, exist_ok=True)
@@ -113,6 +114,7 @@ def create(path: Path, record: RunRecord, bundle: Bundle) -> RunFolder:
         aside.rename(path)
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
+        refuse_existing(path)  # somebody else made it in the same moment
         raise
     codec.sync_directory(path.parent)
     return RunFolder(path)

@@ -153,7 +153,7 @@ def _make_database(layout: Layout) -> None:
     """What mariadb-install-db does, without help texts and time zones: 0.6 s, and Debian's core package suffices."""
     if not _SYSTEM_TABLES.is_file():
         raise MissingError(f"{_SYSTEM_TABLES} is not here", hint="install Debian's package mariadb-server-core")
-    shutil.rmtree(layout.database)
+    shutil.rmtree(layout.database, ignore_errors=True)  # half made by a start that was interrupted, or not there
     layout.database.mkdir(mode=0o700)
     process.run(
         [*("mariadbd", *_DATABASE_OPTIONS, "--bootstrap", f"--datadir={layout.database}"), *_as_user()],

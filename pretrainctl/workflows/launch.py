@@ -49,7 +49,7 @@ def launch(
 
     Everything that can be refused is refused before the run folder is made; when sbatch refuses, the folder is
     removed again and SlurmError carries its words. Where it is not known whether sbatch accepted the job, the
-    folder stays and `reconcile` finds out.
+    folder stays and `reconcile` finds out; after Ctrl-C it stays as a stopped run.
     """
     if not Slurm().is_here():
         raise MissingError(
@@ -77,6 +77,10 @@ def launch(
             shutil.rmtree(run.path)
             if first:
                 run.path.parent.rmdir()
+        raise
+    except KeyboardInterrupt:
+        # A job may have been accepted in this moment: it will find this and leave.
+        ledger.append(run.path, "stopped", "the launch was interrupted")
         raise
     return Launched(run, plan, job_ids, messages)
 

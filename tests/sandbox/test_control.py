@@ -141,3 +141,11 @@ def test_reconcile_tops_up_a_pre_queued_chain(site: Site) -> None:
     assert site.command("reconcile", run.name).returncode == 0
     assert len(run.jobs()) == 3
     assert site.command("cancel", run.name).returncode == 0
+
+
+def test_a_queue_that_allows_one_submitted_job_is_a_note_and_no_failure(site: Site) -> None:
+    queue = "{name: one, purpose: production, max_nodes: 2, max_walltime: 30m, partition: production, qos: debug}"
+    run = launch(site, "one-job", f"cluster.queues=[{queue}]", "resources.walltime=00:10:00", steps=20)
+    run.wait_for_finish()
+    assert "no chained job" in run.wait_for("chain_refused", 1).message
+    assert not run.events("chained")

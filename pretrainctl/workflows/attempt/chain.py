@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pretrainctl.errors import CommandError, SlurmError
 from pretrainctl.records.job import JobClass
+from pretrainctl.runs import ledger
 from pretrainctl.workflows.attempt.context import Attempt
 
-__all__ = ["cancel_queued", "exclude_from_queued", "queue_chained"]
+__all__ = ["cancel_queued", "exclude_from_queued", "queue_chained", "queue_refused"]
 
 
 def queue_chained(attempt: Attempt) -> None:
@@ -28,6 +29,16 @@ def queue_chained(attempt: Attempt) -> None:
         attempt.event("chain_refused", f"no chained job: {error}", {"stderr": error.stderr[-2000:]})
         return
     attempt.event("chained", f"queued chained job {submission.job_id}", {"job_id": submission.job_id})
+
+
+def queue_refused(attempt: Attempt) -> None:
+    """Try again, at the end, to queue a chained job that was refused at the start.
+
+    One that was queued and is gone was cancelled by a person, who does not want it back.
+    """
+    kinds = {event.kind for event in ledger.read_events(attempt.run.path, attempt.number)}
+    if "chain_refused" in kinds and "chained" not in kinds:
+        queue_chained(attempt)
 
 
 def cancel_queued(attempt: Attempt) -> None:

@@ -222,5 +222,7 @@ def _leave(attempt: Attempt, decision: Decision, failure_class: str) -> int:
             attempt.event("stopped", decision.reason, {"class": failure_class})
             failed = failure_class != FailureClass.USER_CANCEL.value
         chain.cancel_queued(attempt)
+    else:
+        chain.queue_refused(attempt)
     attempt.event("attempt_ended", decision.reason, {"action": decision.action.value, "class": failure_class})
     return 1 if failed else 0

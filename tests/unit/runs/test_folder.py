@@ -1,0 +1,64 @@
+"""A run folder exists whole or not at all, and is found by path or name."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from pretrainctl.errors import InputError, RunError
+from pretrainctl.records.launch import Bundle
+from pretrainctl.records.run import RunRecord
+from pretrainctl.runs import folder
+
+BUNDLE = Bundle({"job.sbatch": "#!/bin/bash\n", "launch.json": "{}\n"})
+
+
+def record(name: str, created: float = 0.0) -> RunRecord:
+    return RunRecord(name, name, name, "sandbox", created, "u", {}, {}, {})
+
+
+def test_of_two_launches_in_the_same_moment_one_makes_the_run(tmp_path: Path) -> None:
+    def make(index: int) -> str:
+        try:
+            folder.create(tmp_path / "run", record("run", float(index)), BUNDLE)
+        except RunError as error:
+            return str(error)
+        return "made"
+
+    with ThreadPoolExecutor(6) as pool:
+        outcomes = list(pool.map(make, range(6)))
+    assert outcomes.count("made") == 1
+    assert all("exists already" in outcome for outcome in outcomes if outcome != "made")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    assert (tmp_path / "run" / "bundle" / "job.sbatch").stat().st_mode & 0o111
+
+
+def test_a_failure_on_the_way_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="File name too long"):
+        folder.create(tmp_path / "run", record("run"), Bundle({"x" * 300: ""}))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", ".hidden", "-x", "a/b", "a\nb", "x" * 201])
+def test_names_that_cannot_be_a_folder(name: str) -> None:
+    with pytest.raises(InputError):
+        folder.check_name(name)
+
+
+@pytest.mark.parametrize("name", ["7B main run #1", "it's", 'a "b" $c', "ablation ä"])
+def test_runs_are_found_by_name_and_by_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(folder.RUNS_VARIABLE, f"{tmp_path / 'mine'}:{tmp_path / 'group'}")
+    made = folder.create(tmp_path / "group" / folder.check_name(name), record(name), BUNDLE)
+    assert folder.find(name).path == made.path
+    assert folder.find(str(made.path)).path == made.path
+    assert [run.record.name for run in folder.all_runs()[0]] == [name]
+
+
+def test_a_name_that_no_run_has_says_which_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(folder.RUNS_VARIABLE, str(tmp_path))
+    folder.create(tmp_path / "one", record("one"), BUNDLE)
+    with pytest.raises(RunError, match="no run 'two'") as caught:
+        folder.find("two")
+    assert "one" in caught.value.hint
