@@ -133,10 +133,14 @@ def _refuse_step_zero(
 ) -> None:
     """Raise unless a fresh start is right."""
     lost = pointer if pointer is not None and not _accounted_for(directory, pointer, bad) else None
-    if not expected and lost is None:
+    # A tag whose shards were all there once was complete: only torn first saves make way for a fresh start.
+    was_complete = next((one.tag for one in bad if one.status is CheckpointStatus.CORRUPT and len(bad) > 1), None)
+    if not expected and lost is None and was_complete is None:
         return
     if last_saved_step is not None:
         why = f"a save at step {last_saved_step} was recorded"
+    elif was_complete is not None:
+        why = f"{was_complete} was complete once"
     elif lost is not None:
         why = f"{POINTER} names {lost}, which is not there"
     else:

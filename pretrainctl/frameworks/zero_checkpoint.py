@@ -16,6 +16,7 @@ the state of an element lies between 2 bytes (bf16 weight) and 16 (fp32 weight, 
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import statistics
@@ -32,6 +33,7 @@ from pretrainctl.frameworks.torch_archive import (
 )
 from pretrainctl.frameworks.zero_shards import Geometry, Shard, describe_missing, parse_shard, saved_geometry
 from pretrainctl.records.codec import sync_directory
+from pretrainctl.records.contract import STATE_FILE
 from pretrainctl.records.launch import CheckpointLayout
 from pretrainctl.records.run import Checkpoint, CheckpointStatus
 
@@ -139,6 +141,8 @@ def inspect(
     if missing:
         reason = describe_missing(missing, saved, tasks_per_node) if present else "the directory holds no shard"
         return verdict(CheckpointStatus.INCOMPLETE, reason, _disk_size(path, present))
+    if STATE_FILE in names and not _readable(path / STATE_FILE):
+        return verdict(CheckpointStatus.CORRUPT, f"{STATE_FILE} cannot be read", _disk_size(path, present))
     sizes, torn = _open_all(path, expected)
     if not path.is_dir():
         return None
@@ -226,6 +230,14 @@ def _unreadable(path: Path, error: OSError) -> UnreadableError:
         f"{path} cannot be read ({error.strerror or error}): whether a usable checkpoint is there is unknown",
         hint="nothing was changed; resume when the file system answers again",
     )
+
+
+def _readable(path: Path) -> bool:
+    try:
+        json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def _no_directory(path: Path, tag: str) -> Checkpoint | None:

@@ -80,6 +80,10 @@ class Listener:
                 break
         self._last_poll = self._clock()
 
+    def forget(self) -> None:
+        """Forget the nodes whose connection is closed: their beats are being started anew."""
+        self._nodes = {name: node for name, node in self._nodes.items() if node.closed_at is None}
+
     def seen(self) -> frozenset[str]:
         """Nodes that have beaten at least once."""
         return frozenset(self._nodes)

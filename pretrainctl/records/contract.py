@@ -31,6 +31,7 @@ __all__ = [
     "RESTART_VARIABLE",
     "RESUME_TAG_VARIABLE",
     "RUN_DIR_VARIABLE",
+    "STATE_FILE",
     "End",
     "EndKind",
     "ExitCode",
@@ -55,6 +56,9 @@ RESUME_TAG_VARIABLE = "PRETRAINCTL_RESUME_TAG"
 cannot load a tag it was given must fail: it never starts again from step 0."""
 
 CONTROL = "control"
+STATE_FILE = "state.json"
+"""In a tag of the reference trainer: how far the run was. Written before the shards; a tag where it cannot be read
+is corrupt, one of another program that has none is judged by its shards alone."""
 
 
 class ExitCode(IntEnum):

@@ -44,6 +44,7 @@ _DETERMINISTIC = {
     FailureClass.APPLICATION_ERROR,
     FailureClass.HOST_OOM,
     FailureClass.CHECKPOINT_INCOMPLETE,
+    FailureClass.UNKNOWN,
 }
 _FROM_OUTSIDE = {FailureClass.NODE_FAILURE, FailureClass.PREEMPTED}
 

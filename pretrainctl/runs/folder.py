@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import re
 import secrets
+import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +31,8 @@ __all__ = [
 RUNS_VARIABLE = "PRETRAINCTL_RUNS"
 """Folders that hold run folders, separated by `:`; the first takes new runs. Default: `runs` where one stands."""
 
+_LONGEST = 200
+"""Bytes; a file system holds 255, and Slurm and we add some."""
 _NAME = re.compile(r"[^\x00-\x1f/]{1,200}")
 
 
@@ -50,6 +54,23 @@ class RunFolder:
     def script(self) -> Path:
         """The batch script."""
         return self.bundle / "job.sbatch"
+
+    def refuse_if_moved(self) -> None:
+        """RunError where the batch script was written for another folder: its jobs would end before they began."""
+        words = shlex.split(self.script.read_text(encoding="utf-8").rstrip().splitlines()[-1])
+        if not Path(words[-1]).exists() or not self.path.samefile(words[-1]):
+            raise RunError(
+                f"{self.path} was launched as {words[-1]}, and its scripts say so",
+                hint="move it back, or put a symbolic link there",
+            )
+
+    def refuse_others(self) -> None:
+        """RunError where the run belongs to another user, whose jobs we neither see nor may touch."""
+        if self.record.user != getpass.getuser():
+            raise RunError(
+                f"the run {self.record.name!r} belongs to {self.record.user}",
+                hint="ask them; `status`, `logs`, `metrics` and `checkpoints` work for everybody",
+            )
 
     def launch(self) -> Launch:
         """The launch record."""
@@ -77,7 +98,7 @@ class RunFolder:
         folder = self.path / "attempts"
         if not folder.is_dir():
             return []
-        return sorted(path for path in folder.iterdir() if re.fullmatch(r"\d{4,}", path.name))
+        return sorted(path for path in folder.iterdir() if re.fullmatch(r"[0-9]{4,}", path.name))
 
     def restarts(self, attempt: int) -> list[int]:
         """Numbers of the restarts of an attempt, in order."""
@@ -131,10 +152,10 @@ def refuse_existing(path: Path) -> None:
 
 def check_name(name: str) -> str:
     """A name that can be a folder's; InputError where it cannot."""
-    if not _NAME.fullmatch(name) or name in {".", ".."} or name.startswith((".", "-")):
+    if not _NAME.fullmatch(name) or len(name.encode()) > _LONGEST or name in {".", ".."} or name.startswith((".", "-")):
         raise InputError(
             f"{name!r} cannot be the name of a run",
-            hint="at most 200 characters, no slash, no control character, and no dot or dash at the start",
+            hint="at most 200 bytes, no slash, no control character, and no dot or dash at the start",
         )
     return name
 

@@ -23,6 +23,7 @@ from pretrainctl.records.run import AttemptRecord, Event, EventKind
 __all__ = ["append", "read_events", "set_aside_unreadable"]
 
 _EVENT_FILE = re.compile(r"(\d{6})\.json$")
+_ATTEMPT = re.compile(r"[0-9]{4,}")
 _TAKEN = re.compile(r"(\d{6})\.json")
 
 
@@ -59,7 +60,7 @@ def newest_attempt(run_dir: Path) -> int:
     folder = run_dir / "attempts"
     if not folder.is_dir():
         return 0
-    return max((int(path.name) for path in folder.iterdir() if path.name.isdigit()), default=0)
+    return max((int(path.name) for path in folder.iterdir() if _ATTEMPT.fullmatch(path.name)), default=0)
 
 
 def read_events(run_dir: Path, attempt: int | None = None) -> list[Event]:

@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NoReturn
 
 from pretrainctl import process
 from pretrainctl.errors import CommandError, MissingError, SlurmError
@@ -21,6 +22,7 @@ __all__ = [
     "CONTROL_DAEMONS",
     "add_accounts",
     "client_environment",
+    "ended",
     "start_daemon",
     "start_node",
     "user_name",
@@ -79,6 +81,9 @@ def write_configuration(layout: Layout, settings: Settings) -> None:
     directory = layout.slurm_conf.parent
     layout.slurm_conf.write_text(configuration.slurm_conf(layout, settings, user=user, host=host))
     (directory / "gres.conf").write_text(configuration.gres_conf(layout, settings.shape))
+    # slurmd loads a cgroup plugin that nothing here uses. v1's asks nothing of the machine; with "autodetect"
+    # slurmd ends where /sys/fs/cgroup is not mounted, or holds both versions (seen on 22.05)
+    (directory / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
     mail = directory / "mail"
     mail.write_text(configuration.mail_program(layout))
     mail.chmod(0o700)
@@ -202,11 +207,16 @@ def _wait_for_daemon(layout: Layout, name: str, address: Path | int) -> None:
         if _listens(address):
             return True
         if not any(one.daemon == mark for one in processes.scan()):
-            raise SlurmError(f"{name} ended at once: {_last_words(log)}", hint=f"see {log}")
+            ended(layout, name)
         return False
 
+    wait_for(answers, 30.0, name, layout.log / f"{name}.out")
+
+
+def ended(layout: Layout, name: str) -> NoReturn:
+    """The SlurmError that a daemon, or a node's slurmd, ended by itself, with its last words."""
     log = layout.log / f"{name}.out"
-    wait_for(answers, 30.0, name, log)
+    raise SlurmError(f"{name} ended at once: {_last_words(log)}", hint=f"see {log}")
 
 
 def wait_for(condition: Callable[[], bool], timeout: float, what: str, log: Path) -> None:

@@ -223,6 +223,9 @@ class Sandbox:
 
     def _start_nodes(self, names: list[str], *, timeout: float) -> None:
         processes.kill(self._finder(*names))
+        # Slurm tells a slurmd from its predecessor by the second of its start
+        last = max(self._slurmd_starts().values(), default=0.0)
+        processes.wait_until(lambda: time.time() >= last + 1.0, 1.0)
         since = float(int(time.time()))
         for name in names:
             daemons.start_node(self.layout, name)
@@ -232,6 +235,10 @@ class Sandbox:
         """Until Slurm has heard of slurmds started `since` then: before, it knows the nodes of a former life."""
 
         def ready() -> bool:
+            marks = {one.daemon for one in self._members()}
+            for name in names:
+                if f"{name}@{self.root}" not in marks:
+                    daemons.ended(self.layout, name)
             states, starts = self._node_states(), self._slurmd_starts()
             late = [name for name in names if starts.get(name, 0.0) < since or not _takes_jobs(states.get(name, ""))]
             held = [name for name in late if starts.get(name, 0.0) >= since and _is_held(states.get(name, ""))]

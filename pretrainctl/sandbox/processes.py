@@ -22,8 +22,6 @@ DAEMON_VARIABLE = "PRETRAINCTL_SANDBOX_DAEMON"
 """`<daemon>@<folder of the sandbox>`, in the environment of each daemon; a slurmd's name is its node's."""
 
 _PROC = Path("/proc")
-_DEAD = "ZX"
-"""States of a process that has ended and waits to be buried."""
 
 
 @dataclass(frozen=True)
@@ -48,25 +46,24 @@ class Process:
 
 
 def scan() -> list[Process]:
-    """Every process of this machine that lives and whose environment may be read; zombies are dead."""
-    found = []
-    for entry in _PROC.iterdir():
-        if entry.name.isdigit():
-            process = _read(int(entry.name))
-            if process is not None and process.state not in _DEAD:
-                found.append(process)
-    return found
+    """Every process of this machine that lives and whose environment may be read."""
+    seen = [_read(int(entry.name)) for entry in _PROC.iterdir() if entry.name.isdigit()]
+    return [process for process in seen if process is not None]
 
 
 def _read(pid: int) -> Process | None:
     try:
         stat = (_PROC / str(pid) / "stat").read_text(errors="replace")
         environ = (_PROC / str(pid) / "environ").read_bytes()
+        threads = sum(1 for _ in (_PROC / str(pid) / "task").iterdir())
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
     # the program's name is in brackets and may hold brackets and spaces itself
     name, _, rest = stat.partition("(")[2].rpartition(")")
     fields = rest.split()
+    # a first thread that is a zombie while others still end holds ports and files as a living one does
+    if fields[0] in "ZX" and threads <= 1:
+        return None
     wanted = {}
     for item in environ.split(b"\0"):
         key, _, value = item.partition(b"=")
@@ -163,7 +160,7 @@ def kill(find: Callable[[], set[Process]]) -> int:
 
 def _lives(process: Process) -> bool:
     now = _read(process.pid)
-    return now is not None and now.start == process.start and now.state not in _DEAD
+    return now is not None and now.start == process.start
 
 
 def wait_until(condition: Callable[[], bool], timeout: float) -> bool:

@@ -22,12 +22,11 @@ import deepspeed
 
 from pretrainctl.errors import CheckpointError, LedgerError
 from pretrainctl.records import codec
-from pretrainctl.records.contract import RESUME_TAG_VARIABLE
+from pretrainctl.records.contract import RESUME_TAG_VARIABLE, STATE_FILE
 from pretrainctl.records.training import TrainingSettings
 from pretrainctl.trainer.engine import Engine, Ranks
 
 __all__ = [
-    "STATE_FILE",
     "State",
     "expected_files",
     "find",
@@ -38,7 +37,6 @@ __all__ = [
     "tag_of",
 ]
 
-STATE_FILE = "state.json"
 _TAG = re.compile(r"global_step(\d+)")
 _REPLACED = "replaced-"
 _DELETING = "deleting-"

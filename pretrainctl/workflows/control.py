@@ -78,6 +78,7 @@ def resume(name: str) -> Outcome:
             f"the run {run.record.name!r} has jobs already: {', '.join(map(str, [*running, *queued]))}",
             hint="wait for them to end, or `pretrainctl cancel` first",
         )
+    run.refuse_if_moved()
     ledger.append(run.path, "resume_requested", "resume asked for")
     try:
         job_ids, _ = queue_jobs(run, run.launch(), slurm)
@@ -89,6 +90,7 @@ def resume(name: str) -> Outcome:
 
 def _open_unfinished(name: str) -> tuple[RunFolder, RunState]:
     run = folder.find(name)
+    run.refuse_others()
     state = fold(ledger.read_events(run.path))
     if state.finished is not None:
         raise RunError(f"the run {run.record.name!r} is finished: {state.finished}")

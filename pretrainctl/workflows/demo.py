@@ -33,7 +33,7 @@ _PATIENCE = 360.0
 """Seconds that the run may take; it needs about 90."""
 _STEPS_AFTER_SAVE = 5
 _PROGRESS_EVERY = 20
-_TOLD = {"claimed", "chained", "checkpoint_gate", "restart_started", "node_dead", "decided", "finished", "stopped"}
+_TOLD = {"claimed", "chained", "checkpoint_gate", "restart_started", "node_dead", "decided", "stopped"}
 
 
 @dataclass(frozen=True)

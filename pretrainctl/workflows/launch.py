@@ -93,6 +93,7 @@ def queue_jobs(
     That is one where attempts queue their own chained job, else one and the chained jobs, which run one after
     the other by their common name. Returns the job ids, and what the site said.
     """
+    run.refuse_if_moved()
     job_ids: list[int] = []
     messages: list[str] = []
     count = (1 if launch.chain == "inside" else 1 + launch.chained_jobs) - already

@@ -80,7 +80,16 @@ def survey(name: str | None = None) -> Survey:
     jobs, trouble = _ask_slurm(states.values())
     if trouble:
         problems.append(trouble)
-    return Survey(tuple(_status(run, states[run.path], jobs) for run in runs if run.path in states), tuple(problems))
+    found = []
+    for run in runs:
+        try:
+            if run.path in states:
+                found.append(_status(run, states[run.path], jobs))
+        except (RunError, OSError) as error:
+            if name is not None:
+                raise
+            problems.append(str(error))
+    return Survey(tuple(found), tuple(problems))
 
 
 def _ask_slurm(states: Collection[RunState]) -> tuple[Mapping[int, Job] | None, str]:

@@ -149,3 +149,38 @@ def test_a_queue_that_allows_one_submitted_job_is_a_note_and_no_failure(site: Si
     run.wait_for_finish()
     assert "no chained job" in run.wait_for("chain_refused", 1).message
     assert not run.events("chained")
+
+
+def test_a_job_cancelled_before_it_began_is_a_stop_for_reconcile_too(site: Site) -> None:
+    filler = site.slurm("sbatch", "--parsable", "--nodes=4", "--exclusive", "--output=/dev/null", "--wrap=sleep 60")
+    run = launch(site, "never-began")
+    site.slurm("scancel", *map(str, run.jobs()))
+    wait_until(lambda: not run.jobs(), 30, "the job to leave the queue")
+    assert site.command("reconcile", run.name).returncode == 0
+    assert run.status()["phase"] == "stopped"
+    assert_nothing_goes_on(run, 2.0)
+    site.slurm("scancel", filler.strip())
+
+
+def test_a_run_folder_that_was_moved_is_refused(site: Site) -> None:
+    run = launch(site, "moves")
+    assert site.command("cancel", run.name).returncode == 0
+    wait_until(lambda: not run.jobs(), 60, "the job to end")
+    run.folder.rename(run.folder.with_name("moved"))
+    done = site.command("resume", "moved")
+    assert done.returncode == 6, done.stderr
+    assert "was launched as" in done.stderr
+
+
+def test_a_node_that_is_silent_before_the_start_is_left_out_and_the_others_are_watched(
+    site: Site, sandbox: Sandbox
+) -> None:
+    sandbox.kill_node("node02", silent=True)
+    run = launch(site, "silent-before", "resources.spares=1", steps=400)
+    run.wait_for_step(13, 120)
+    nodes = run.events("restart_started")[0].data["nodes"]
+    assert "node02" not in nodes
+    host = run.events("claimed")[0].message.split()[-1]
+    sandbox.kill_node(next(node for node in nodes if node != host))
+    assert run.wait_for("restart_ended", 60).data["class"] == "node_failure"
+    assert site.command("cancel", run.name).returncode == 0

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pretrainctl.errors import CommandError, InputError, MissingError
+from pretrainctl.errors import CommandError, InputError, MissingError, SlurmError
 from pretrainctl.sandbox import Sandbox, Shape, processes
 from tests.sandbox.training_runs import wait_until
 
@@ -125,6 +125,21 @@ def test_a_silent_node_keeps_its_connections_and_answers_nobody(sandbox, folder)
             assert connection.recv(1) == b""
     (node,) = [node for node in sandbox.status().nodes if node.name == "node03"]
     assert not node.silent
+
+
+def test_a_node_that_cannot_start_says_why_and_does_not_wait(sandbox):
+    shown = sandbox.command("scontrol", "show", "node", "node04", "--oneliner").stdout
+    port = int(re.search(r" Port=(\d+)", shown)[1])
+    sandbox.kill_node("node04")
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", port))
+        taken.listen()
+        began = time.monotonic()
+        with pytest.raises(SlurmError, match=str(port)):
+            sandbox.revive_node("node04", timeout=300)
+        assert time.monotonic() - began < 60
+    sandbox.revive_node("node04")
 
 
 def test_a_node_that_is_none_is_refused_with_those_that_are(sandbox):

@@ -17,6 +17,8 @@ __all__ = ["NodeWatch"]
 
 _FIRST_BEAT_PATIENCE = 30.0
 """Seconds that the first beat of a node may take; a Slurm step on many nodes starts in a few."""
+_BEATS_AGAIN_AFTER = 5.0
+"""Seconds between two starts of the beats."""
 
 
 class NodeWatch:
@@ -28,15 +30,34 @@ class NodeWatch:
         self.listener = Listener(attempt.launch.liveness, bind="127.0.0.1" if local else "")
         self.dead: dict[str, str] = {}
         self._child: process.Child | None = None
+        self._starts = 0
+        self._begun = 0.0
+
+    def poll(self, timeout: float) -> None:
+        """Hear the beats for at most `timeout` seconds, and start them anew where their Slurm step has ended.
+
+        One node that does not answer at the start makes srun abort the whole step: without a new one, nobody
+        would be watched for the rest of the attempt.
+        """
+        self.listener.poll(timeout)
+        if self._child is None or self._child.poll() is None or self.attempt.signals.terminated:
+            return
+        if time.monotonic() - self._begun < _BEATS_AGAIN_AFTER:
+            return
+        self.attempt.event("note", f"the step of the beats ended with status {self._child.poll()}; started again")
+        self.listener.forget()
+        self.start()
 
     def start(self) -> None:
-        """Start a beating process on each node and return at once."""
+        """Start a beating process on each node that is not known to be dead, and return at once."""
         launch, record = self.attempt.launch, self.attempt.record
+        self._starts += 1
+        self._begun = time.monotonic()
         host = node_names.master_address(record.host, launch.address)
         self._child = process.start(
             steps.beats_argv(
-                record.nodes,
-                step_name=f"beats-{record.attempt}",
+                [node for node in record.nodes if node not in self.dead],
+                step_name=f"beats-{record.attempt}-{self._starts}",
                 task=[
                     *(launch.python, "-m", "pretrainctl.liveness.beat"),
                     *(host, str(self.listener.port), str(launch.liveness.interval)),
@@ -45,15 +66,26 @@ class NodeWatch:
             env={**step_environment(os.environ), TOKEN_VARIABLE: self.listener.token},
         )
 
-    def wait_for_first_beats(self) -> tuple[str, ...]:
-        """Wait, in bounds, until every node has beaten once; returns the nodes that have not."""
+    def wait_for_first_beats(self) -> None:
+        """Wait, in bounds, until every node has beaten once; a node that has not, where others have, is dead.
+
+        Where nobody beats, that is the network or Slurm: nothing is known, and the training is tried.
+        """
         deadline = time.monotonic() + _FIRST_BEAT_PATIENCE
-        nodes = set(self.attempt.record.nodes)
-        while not nodes <= self.listener.seen() and time.monotonic() < deadline:
+        nodes = self.attempt.record.nodes
+        while not set(nodes) <= self.listener.seen() and time.monotonic() < deadline:
             self.listener.poll(0.1)
-            if self.attempt.signals.terminated:
+            if self.attempt.signals.terminated or (self._child is not None and self._child.poll() is not None):
                 break
-        return tuple(node for node in self.attempt.record.nodes if node not in self.listener.seen())
+        if not self.listener.seen():
+            self.attempt.event("note", "no node beats: nodes are not watched")
+            return
+        for node in nodes:
+            if node not in self.listener.seen():
+                self.dead[node] = "no first beat"
+                self.attempt.event(
+                    "node_dead", f"node {node} is dead: no first beat", {"node": node, "how": "no first beat"}
+                )
 
     def note_dead(self) -> tuple[str, ...]:
         """Write an event for each node found dead since the last call; returns their names."""

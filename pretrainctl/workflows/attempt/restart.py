@@ -20,6 +20,7 @@ from pretrainctl.runs.requests import ask
 from pretrainctl.slurm import nodes as node_names
 from pretrainctl.slurm import steps
 from pretrainctl.slurm.environment import step_environment
+from pretrainctl.workflows.attempt.chain import Chain
 from pretrainctl.workflows.attempt.context import Attempt
 from pretrainctl.workflows.attempt.node_watch import NodeWatch
 
@@ -57,10 +58,17 @@ class Restart:
     """One srun of the training program on `nodes`, rank 0 on the first."""
 
     def __init__(
-        self, attempt: Attempt, watch: NodeWatch, number: int, nodes: Sequence[str], resume_tag: str | None
+        self,
+        attempt: Attempt,
+        watch: NodeWatch,
+        chain: Chain,
+        number: int,
+        nodes: Sequence[str],
+        resume_tag: str | None,
     ) -> None:
         self.attempt = attempt
         self.watch = watch
+        self.chain = chain
         self.number = number
         # Slurm puts rank 0 on the node that comes first in the job's own order.
         self.nodes = tuple(node for node in attempt.record.nodes if node in set(nodes))
@@ -107,7 +115,8 @@ class Restart:
         """Until there is something that ends a restart: the end record, a dead node, a failure, the end of srun."""
         begun: float | None = time.monotonic()
         while True:
-            self.watch.listener.poll(_TICK)
+            self.watch.poll(_TICK)
+            self.chain.tick()
             self._pass_on_signals()
             if begun is not None and time.monotonic() - begun > _STEP_KNOWN_AFTER:
                 self._find_step()

@@ -7,7 +7,7 @@ import functools
 import time
 from pathlib import Path
 
-from pretrainctl.errors import CheckpointError, SlurmError, UnreadableError
+from pretrainctl.errors import CheckpointError, PretrainctlError, SlurmError, UnreadableError
 from pretrainctl.frameworks.checkpoint_gate import gate
 from pretrainctl.records import codec, contract
 from pretrainctl.records.contract import Fence
@@ -20,7 +20,7 @@ from pretrainctl.runs.claim import claim, rival
 from pretrainctl.runs.folder import RunFolder
 from pretrainctl.runs.state import fold
 from pretrainctl.slurm.client import Slurm
-from pretrainctl.workflows.attempt import chain
+from pretrainctl.workflows.attempt.chain import Chain
 from pretrainctl.workflows.attempt.context import Attempt, this_job
 from pretrainctl.workflows.attempt.node_watch import NodeWatch
 from pretrainctl.workflows.attempt.restart import Restart, RestartEnd
@@ -50,16 +50,23 @@ def run_attempt(run_dir: Path) -> int:
     )
     for path in moved:
         attempt.event("set_aside", f"an unreadable event was set aside as {path.name}", {"path": str(path)})
+    chain = Chain(attempt)
     try:
-        decision, failure_class = _carry(attempt)
+        decision, failure_class = _carry(attempt, chain)
+    except UnreadableError as error:
+        decision, failure_class = Decision(Action.HAND_OVER, str(error)), FailureClass.UNKNOWN.value
     except CheckpointError as error:
-        unknown = isinstance(error, UnreadableError)
-        decision = Decision(Action.HAND_OVER if unknown else Action.STOP, str(error))
-        failure_class = (FailureClass.UNKNOWN if unknown else FailureClass.CHECKPOINT_INCOMPLETE).value
-    return _leave(attempt, decision, failure_class)
+        decision, failure_class = Decision(Action.STOP, str(error)), FailureClass.CHECKPOINT_INCOMPLETE.value
+    except (PretrainctlError, OSError) as error:
+        # What cannot be read or done now is unknown: the progress gate bounds how often that is tried.
+        decision, failure_class = (
+            Decision(Action.HAND_OVER, f"this attempt failed: {error}"),
+            FailureClass.UNKNOWN.value,
+        )
+    return _leave(attempt, chain, decision, failure_class)
 
 
-def _carry(attempt: Attempt) -> tuple[Decision, str]:
+def _carry(attempt: Attempt, chain: Chain) -> tuple[Decision, str]:
     other = _find_rival(attempt)
     if other is not None:
         attempt.event("refused", other)
@@ -73,26 +80,28 @@ def _carry(attempt: Attempt) -> tuple[Decision, str]:
     watch = NodeWatch(attempt)
     watch.start()
     try:
-        chain.queue_chained(attempt)
+        chain.queue()
         past = look_back(attempt.run, attempt.slurm, before=attempt.number)
         if past is not None:
             attempt.event("looked_back", past.diagnosis.message, {"class": past.diagnosis.failure_class})
             if past.stop is not None:
                 return past.stop, past.diagnosis.failure_class
-        return _train(attempt, watch)
+        return _train(attempt, watch, chain)
     finally:
         watch.stop()
 
 
-def _train(attempt: Attempt, watch: NodeWatch) -> tuple[Decision, str]:
-    missing = watch.wait_for_first_beats()
-    for node in missing:
-        attempt.event("note", f"no beat from node {node}", {"node": node})
+def _train(attempt: Attempt, watch: NodeWatch, chain: Chain) -> tuple[Decision, str]:
+    needed = attempt.launch.srun.nodes
+    watch.wait_for_first_beats()
     number = 0
     while True:
+        if len(watch.healthy()) < needed:
+            chain.keep_off(tuple(watch.dead))
+            reason = f"{len(watch.healthy())} healthy nodes are left, {needed} are needed"
+            return Decision(Action.HAND_OVER, reason), FailureClass.NODE_FAILURE.value
         resume_tag = _open_gate(attempt, number)
-        nodes = [node for node in watch.healthy() if node not in missing] or list(watch.healthy())
-        restart = Restart(attempt, watch, number, nodes[: attempt.launch.srun.nodes], resume_tag)
+        restart = Restart(attempt, watch, chain, number, watch.healthy()[:needed], resume_tag)
         end = restart.run()
         diagnosis = diagnose(
             evidence_of(
@@ -120,12 +129,12 @@ def _train(attempt: Attempt, watch: NodeWatch) -> tuple[Decision, str]:
             restart_summaries(attempt.run, attempt.number),
             attempt.launch.recovery,
             healthy_nodes=len(watch.healthy()),
-            needed_nodes=attempt.launch.srun.nodes,
+            needed_nodes=needed,
             job_is_ending=attempt.signals.terminated or attempt.signals.time_limit_near,
         )
         attempt.event("decided", f"{decision.action.value}: {decision.reason}", {"action": decision.action.value})
         if decision.action is not Action.RESTART_HERE:
-            chain.exclude_from_queued(attempt, tuple(watch.dead))
+            chain.keep_off(tuple(watch.dead))
             return decision, diagnosis.failure_class
         number += 1
 
@@ -154,7 +163,7 @@ def _open_gate(attempt: Attempt, restart: int) -> str | None:
     result = gate(
         attempt.launch.checkpoint.directory,
         attempt.launch.checkpoint,
-        expected=last_saved is not None,
+        expected=last_saved is not None or _resumed_before(attempt),
         last_saved_step=last_saved,
         label=f"attempt-{attempt.number}-restart-{restart}",
         tasks_per_node=attempt.launch.srun.tasks_per_node,
@@ -181,6 +190,12 @@ def _open_gate(attempt: Attempt, restart: int) -> str | None:
     return result.resume_tag
 
 
+def _resumed_before(attempt: Attempt) -> bool:
+    """Whether an earlier gate found a checkpoint: a program without telemetry records no saves."""
+    events = ledger.read_events(attempt.run.path)
+    return any(event.kind == "checkpoint_gate" and event.data.get("resume_tag") for event in events)
+
+
 def _find_rival(attempt: Attempt) -> str | None:
     """Why this attempt must not run, or None. What cannot be known within patience counts as a rival."""
     deadline = time.monotonic() + _RIVAL_PATIENCE
@@ -205,7 +220,7 @@ def _running(slurm: Slurm, job_ids: list[int]) -> set[int]:
     return {job_id for job_id, job in jobs.items() if job.state.job_class is JobClass.RUNNING}
 
 
-def _leave(attempt: Attempt, decision: Decision, failure_class: str) -> int:
+def _leave(attempt: Attempt, chain: Chain, decision: Decision, failure_class: str) -> int:
     """Write how the attempt ends, settle the queue, and say what the batch script ends with."""
     if decision.action is Action.WAIT:
         return 0
@@ -221,8 +236,8 @@ def _leave(attempt: Attempt, decision: Decision, failure_class: str) -> int:
         elif decision.action is Action.STOP and known.stopped is None:
             attempt.event("stopped", decision.reason, {"class": failure_class})
             failed = failure_class != FailureClass.USER_CANCEL.value
-        chain.cancel_queued(attempt)
+        chain.cancel()
     else:
-        chain.queue_refused(attempt)
+        chain.last_try()
     attempt.event("attempt_ended", decision.reason, {"action": decision.action.value, "class": failure_class})
     return 1 if failed else 0

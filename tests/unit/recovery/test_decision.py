@@ -76,7 +76,7 @@ def test_the_budget_of_an_attempt() -> None:
     assert f"all {budget} restarts" in found.reason
 
 
-@pytest.mark.parametrize("kind", ["application_error", "host_oom", "checkpoint_incomplete"])
+@pytest.mark.parametrize("kind", ["application_error", "host_oom", "checkpoint_incomplete", "unknown"])
 @pytest.mark.parametrize("step", [None, 17])
 def test_the_same_error_twice_at_the_same_step(kind: str, step: int | None) -> None:
     found = decision(kind, restarts((kind, step, 5), (kind, step, 5)))
@@ -101,7 +101,7 @@ def test_an_error_that_may_be_a_one_off(ends) -> None:
     assert decision("application_error", restarts(*ends)).action is Action.RESTART_HERE
 
 
-@pytest.mark.parametrize("kind", ["node_failure", "hang", "unknown"])
+@pytest.mark.parametrize("kind", ["node_failure", "hang"])
 def test_a_fault_of_the_machine_may_come_twice(kind: str) -> None:
     assert decision(kind, restarts((kind, 17, 5), (kind, 17, 5))).action is Action.RESTART_HERE
 
