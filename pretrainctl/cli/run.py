@@ -85,7 +85,7 @@ def launch(
         )
     else:
         print(f"submitted {launched.run.record.name}: job {', '.join(map(str, launched.job_ids))}")
-        view.note(f"watch it with `pretrainctl status {launched.run.record.name}`, or `pretrainctl logs -f`")
+        view.note(f"watch it with `pretrainctl status {launched.run.record.name}`, or `pretrainctl logs -f {launched.run.record.name}`")
 
 
 def status(

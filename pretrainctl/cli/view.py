@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from pretrainctl.records import codec
-from pretrainctl.records.sample import Summary
 from pretrainctl.units import show_duration
+
+if TYPE_CHECKING:
+    from pretrainctl.records.sample import Summary
 
 __all__ = ["ago", "describe_summary", "note", "print_json", "print_pairs", "print_table", "show_number"]
 
@@ -21,6 +22,10 @@ def note(message: str) -> None:
 
 def print_json(record: object) -> None:
     """A record, or a list of records, as JSON on stdout."""
+    import json
+
+    from pretrainctl.records import codec
+
     print(json.dumps(codec.to_json(record), indent=2, ensure_ascii=False))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import secrets
 import types
 import typing
 from collections.abc import Mapping
@@ -42,7 +41,7 @@ def from_json(kind: type[T], data: Any) -> T:
 
 def write(path: Path, record: object) -> None:
     """Write a record as one JSON file: aside, fsynced, renamed, the directory fsynced."""
-    aside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")  # several hosts may write it at once
+    aside = path.with_name(f".{path.name}.{os.urandom(8).hex()}")  # several hosts may write it at once
     with aside.open("w", encoding="utf-8") as file:
         json.dump(to_json(record), file, indent=1, ensure_ascii=False)
         file.write("\n")

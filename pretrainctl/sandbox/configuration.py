@@ -28,10 +28,10 @@ def slurm_conf(layout: Layout, settings: Settings, *, user: str, host: str) -> s
         f"SlurmdUser={user}",
         f"SlurmctldPort={settings.controller_port}",
         "AuthType=auth/munge",
+        # the only fence: NoInAddrAny would bind to what the host's name resolves to, which on Debian is 127.0.1.1
+        # and elsewhere nothing, so the daemons listen everywhere and refuse all that has not this key
         f"AuthInfo=socket={layout.munge_socket}",
         "CredType=cred/munge",
-        # nothing of a sandbox is offered to other machines
-        "CommunicationParameters=NoCtldInAddrAny,NoInAddrAny",
         f"StateSaveLocation={layout.state}",
         f"SlurmdSpoolDir={layout.short}/spool/%n",
         f"SlurmctldPidFile={layout.short}/run/slurmctld.pid",

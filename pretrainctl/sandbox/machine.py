@@ -52,6 +52,7 @@ def _quiet(_line: str) -> None:
 class Sandbox:
     """A real Slurm on this machine, in the folder `root`; several can be up beside each other.
 
+    Its ports are open to other machines too, and answer only who has the munge key in `root`, that is this user.
     `say` is told what happens, a line each. Every method looks at the machine afresh.
     """
 

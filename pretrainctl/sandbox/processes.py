@@ -52,10 +52,11 @@ def scan() -> list[Process]:
 
 
 def _read(pid: int) -> Process | None:
+    directory = _PROC / str(pid)
     try:
-        stat = (_PROC / str(pid) / "stat").read_text(errors="replace")
-        environ = (_PROC / str(pid) / "environ").read_bytes()
-        threads = sum(1 for _ in (_PROC / str(pid) / "task").iterdir())
+        stat = (directory / "stat").read_text(errors="replace")
+        threads = sum(1 for _ in (directory / "task").iterdir())
+        environ = _environ(directory)
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
     # the program's name is in brackets and may hold brackets and spaces itself
@@ -79,6 +80,14 @@ def _read(pid: int) -> Process | None:
         node=wanted.get(b"SLURMD_NODENAME"),
         slurm_conf=wanted.get(b"SLURM_CONF"),
     )
+
+
+def _environ(directory: Path) -> bytes:
+    try:
+        return (directory / "environ").read_bytes()
+    except ProcessLookupError:
+        # it ends: its memory is gone already, its files and ports are not yet (Linux 6.18)
+        return b""
 
 
 def members(

@@ -71,14 +71,14 @@ def test_two_ways_to_a_folder_are_one_sandbox(tmp_path):
     assert Layout.at(tmp_path / "link") == Layout.at(tmp_path / "real")
 
 
-def test_folders_are_closed_to_others(tmp_path):
+def test_folders_are_closed_to_others(tmp_path, temporary):
     layout = Layout.at(tmp_path / "s")
     layout.make()
     for folder in (layout.root, layout.root / "run", layout.root / "etc", layout.root / "db"):
         assert folder.stat().st_mode & 0o077 == 0
 
 
-def test_settings_come_back_and_broken_ones_are_an_error(tmp_path):
+def test_settings_come_back_and_broken_ones_are_an_error(tmp_path, temporary):
     layout = Layout.at(tmp_path)
     assert places.load(layout) is None
     settings = Settings(Shape(nodes=3, gpus=0), 20001, 20002, 20003)
