@@ -72,6 +72,7 @@ def launch(
     if launched is None:
         view.note("nothing was submitted")
         raise typer.Exit(1)
+    run_name = launched.run.record.name
     for message in launched.messages:
         view.note(message)
     if as_json:
@@ -85,7 +86,7 @@ def launch(
         )
     else:
         print(f"submitted {launched.run.record.name}: job {', '.join(map(str, launched.job_ids))}")
-        view.note(f"watch it with `pretrainctl status {launched.run.record.name}`, or `pretrainctl logs -f {launched.run.record.name}`")
+        view.note(f"watch it with `pretrainctl status {run_name}`, or `pretrainctl logs -f {run_name}`")
 
 
 def status(
