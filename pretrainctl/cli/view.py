@@ -36,9 +36,12 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, no_wrap=True)
-    for row in rows:
+    shown = [tuple(row) for row in rows]
+    for index, column in enumerate(columns):
+        # Where the place is narrow, only the last column is cut.
+        width = max(len(cells[index]) for cells in [tuple(columns), *shown]) if index < len(columns) - 1 else None
+        table.add_column(column, no_wrap=True, min_width=width, overflow="ellipsis")
+    for row in shown:
         table.add_row(*(Text(cell) for cell in row))
     console = Console(width=None if sys.stdout.isatty() else 400, highlight=False)
     console.print(table, soft_wrap=not sys.stdout.isatty())

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pretrainctl.errors import RunError, SlurmError
+from pretrainctl.errors import MissingError, RunError, SlurmError
 from pretrainctl.records.job import JobClass
 from pretrainctl.runs import folder, ledger
 from pretrainctl.runs.folder import RunFolder
@@ -33,8 +35,9 @@ def stop(name: str) -> Outcome:
     run, state = _open_unfinished(name)
     ledger.append(run.path, "stop_requested", "stop asked for: save, then end")
     slurm = Slurm()
-    queued, running = _jobs(run, slurm)
-    slurm.cancel(queued)
+    with _recorded(name, "stop --save"):
+        queued, running = _jobs(run, slurm)
+        slurm.cancel(queued)
     if not running:
         return Outcome(run.record.name, "nothing was running; what was queued is cancelled", tuple(queued))
     if state.owner is not None:
@@ -58,10 +61,11 @@ def cancel(name: str) -> Outcome:
     run, _ = _open_unfinished(name)
     ledger.append(run.path, "cancel_requested", "cancelled by command")
     slurm = Slurm()
-    queued, running = _jobs(run, slurm)
-    # Queued ones first: a chained job must not start in the moment in which the running one ends.
-    slurm.cancel(queued)
-    slurm.cancel(running)
+    with _recorded(name, "cancel"):
+        queued, running = _jobs(run, slurm)
+        # Queued ones first: a chained job must not start in the moment in which the running one ends.
+        slurm.cancel(queued)
+        slurm.cancel(running)
     return Outcome(run.record.name, f"cancelled {len(queued) + len(running)} jobs", (*running, *queued))
 
 
@@ -86,6 +90,18 @@ def resume(name: str) -> Outcome:
         ledger.append(run.path, "stopped", f"could not be resumed: {error}")
         raise
     return Outcome(run.record.name, f"queued job {', '.join(map(str, job_ids))}", job_ids)
+
+
+@contextlib.contextmanager
+def _recorded(name: str, command: str) -> Iterator[None]:
+    """Say so where the wish is in the ledger, and Slurm did not hear of it: nothing new starts, what runs goes on."""
+    try:
+        yield
+    except (SlurmError, MissingError) as error:
+        raise SlurmError(
+            f"the stop of {name!r} is recorded, so no new job of it trains, but Slurm did not answer: {error}",
+            hint=f"what runs goes on: give `pretrainctl {command} {name}` again where Slurm answers",
+        ) from error
 
 
 def _open_unfinished(name: str) -> tuple[RunFolder, RunState]:
