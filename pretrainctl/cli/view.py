@@ -35,15 +35,16 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
     shown = [tuple(row) for row in rows]
-    for index, column in enumerate(columns):
-        # Where the place is narrow, only the last column is cut.
-        width = max(len(cells[index]) for cells in [tuple(columns), *shown]) if index < len(columns) - 1 else None
-        table.add_column(column, no_wrap=True, min_width=width, overflow="ellipsis")
-    for row in shown:
-        table.add_row(*(Text(cell) for cell in row))
     console = Console(width=None if sys.stdout.isatty() else 400, highlight=False)
+    # Where the place is narrow, only the last column is cut: rich would take from every column.
+    taken = sum(max(len(row[index]) for row in [tuple(columns), *shown]) + 2 for index in range(len(columns) - 1))
+    room = max(len(columns[-1]), console.width - taken)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, no_wrap=True)
+    for *cells, last in shown:
+        table.add_row(*map(Text, cells), Text(last if len(last) <= room else last[: room - 1] + "…"))
     console.print(table, soft_wrap=not sys.stdout.isatty())
 
 
