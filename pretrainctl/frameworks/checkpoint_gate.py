@@ -133,7 +133,7 @@ def _refuse_step_zero(
 ) -> None:
     """Raise unless a fresh start is right."""
     lost = pointer if pointer is not None and not _accounted_for(directory, pointer, bad) else None
-    # A tag whose shards were all there once was complete: only torn first saves make way for a fresh start.
+    # A lone tag may be the first save, torn; of several, one whose shards are all there was complete once.
     was_complete = next((one.tag for one in bad if one.status is CheckpointStatus.CORRUPT and len(bad) > 1), None)
     if not expected and lost is None and was_complete is None:
         return

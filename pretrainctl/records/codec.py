@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from pretrainctl.errors import LedgerError
 
-__all__ = ["from_json", "read", "to_json", "write"]
+__all__ = ["from_json", "read", "read_if_whole", "sync_directory", "to_json", "write"]
 
 T = TypeVar("T")
 
@@ -57,6 +57,14 @@ def read(kind: type[T], path: Path) -> T:
         return from_json(kind, json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
         raise LedgerError(f"{path} cannot be read: {error}", hint="restore the file, or move it aside") from error
+
+
+def read_if_whole(kind: type[T], path: Path) -> T | None:
+    """Read a record that a program may be writing just now, or never wrote; None where there is no whole one."""
+    try:
+        return read(kind, path) if path.exists() else None
+    except LedgerError:
+        return None
 
 
 def sync_directory(directory: Path) -> None:

@@ -82,3 +82,13 @@ class Job:
     work_dir: str = ""
     comment: str = ""
     steps: tuple[JobStep, ...] = field(default=())
+
+    @property
+    def is_waiting(self) -> bool:
+        """In the queue, held or not."""
+        return self.state.job_class in {JobClass.PENDING, JobClass.HELD}
+
+    @property
+    def is_running(self) -> bool:
+        """On its nodes; a job that is ending is not."""
+        return self.state.job_class is JobClass.RUNNING

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pretrainctl.errors import MissingError, RunError, SlurmError
-from pretrainctl.records.job import JobClass
 from pretrainctl.runs import folder, ledger
 from pretrainctl.runs.folder import RunFolder
 from pretrainctl.runs.requests import ask
@@ -116,6 +115,6 @@ def _open_unfinished(name: str) -> tuple[RunFolder, RunState]:
 def _jobs(run: RunFolder, slurm: Slurm) -> tuple[list[int], list[int]]:
     """Queued and running jobs of a run, by its unique job name."""
     jobs = slurm.queued(run.record.job_name)
-    running = [job.job_id for job in jobs if job.state.job_class is JobClass.RUNNING]
-    queued = [job.job_id for job in jobs if job.state.job_class in {JobClass.PENDING, JobClass.HELD}]
+    running = [job.job_id for job in jobs if job.is_running]
+    queued = [job.job_id for job in jobs if job.is_waiting]
     return queued, running

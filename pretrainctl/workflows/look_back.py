@@ -6,9 +6,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
-from pretrainctl.errors import LedgerError, SlurmError
+from pretrainctl.errors import SlurmError
 from pretrainctl.metrics.series import Series, read_series
 from pretrainctl.records import codec, contract
 from pretrainctl.records.contract import End, Failure, Request
@@ -23,8 +22,6 @@ from pretrainctl.runs.state import AttemptState, fold
 from pretrainctl.slurm.client import Slurm
 
 __all__ = ["Past", "evidence_of", "look_back", "restart_summaries", "saved_step"]
-
-T = TypeVar("T")
 
 _LOG_LINES = 400
 _SETTLE_PATIENCE = 30.0
@@ -86,8 +83,8 @@ def evidence_of(
     first, last = (starts[-1].first_step, starts[-1].last_step) if starts else (None, None)
     return Evidence(
         srun_status=srun_status,
-        end=_read_if_there(End, folder / "end.json"),
-        failure=_read_if_there(Failure, folder / "failure.json"),
+        end=codec.read_if_whole(End, folder / "end.json"),
+        failure=codec.read_if_whole(Failure, folder / "failure.json"),
         dead_nodes=dead_nodes or {},
         job_class=job_class,
         signals=tuple(signals),
@@ -182,10 +179,3 @@ def _job_class(run: RunFolder, attempt: AttemptState, slurm: Slurm) -> JobClass 
             return None
         time.sleep(pause)
         pause = min(2 * pause, 4.0)
-
-
-def _read_if_there(kind: type[T], path: Path) -> T | None:
-    try:
-        return codec.read(kind, path) if path.exists() else None
-    except LedgerError:
-        return None

@@ -41,8 +41,8 @@ def _reconcile_one(run: RunFolder, slurm: Slurm) -> Outcome:
     events = ledger.read_events(run.path)
     state = fold(events)
     jobs = slurm.queued(run.record.job_name)
-    queued = [job.job_id for job in jobs if job.state.job_class in {JobClass.PENDING, JobClass.HELD}]
-    running = [job.job_id for job in jobs if job.state.job_class is JobClass.RUNNING]
+    queued = [job.job_id for job in jobs if job.is_waiting]
+    running = [job.job_id for job in jobs if job.is_running]
     for job_id in sorted({*queued, *running} - set(state.jobs)):
         ledger.append(run.path, "submitted", f"found job {job_id} by its name", data={"job_id": job_id})
     if state.finished is not None or state.stopped is not None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pretrainctl.errors import MissingError, RunError, SlurmError
-from pretrainctl.records.job import Job, JobClass
+from pretrainctl.records.job import Job
 from pretrainctl.runs import folder, ledger
 from pretrainctl.runs.folder import RunFolder
 from pretrainctl.runs.log_tail import tail
@@ -107,8 +107,8 @@ def _ask_slurm(states: Collection[RunState]) -> tuple[Mapping[int, Job] | None, 
 def _status(run: RunFolder, state: RunState, jobs: Mapping[int, Job] | None) -> RunStatus:
     sample = _newest_sample(run)
     mine = [jobs[job] for job in state.jobs if job in jobs] if jobs is not None else []
-    running = [job for job in mine if job.state.job_class is JobClass.RUNNING]
-    queued = [job for job in mine if job.state.job_class in {JobClass.PENDING, JobClass.HELD}]
+    running = [job for job in mine if job.is_running]
+    queued = [job for job in mine if job.is_waiting]
     last = [job for job in mine if state.owner is not None and job.job_id == state.owner.job_id]
     current = next(iter(running or queued or last), None)
     launch = run.launch()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 
 from pretrainctl.errors import CommandError, SlurmError
-from pretrainctl.records.job import JobClass
 from pretrainctl.workflows.attempt.context import Attempt
 
 __all__ = ["Chain"]
@@ -87,8 +86,4 @@ class Chain:
 
     def _queued(self) -> list[int]:
         jobs = self.attempt.slurm.queued(self.attempt.launch.job_name)
-        return [
-            job.job_id
-            for job in jobs
-            if job.job_id != self.attempt.record.job_id and job.state.job_class in {JobClass.PENDING, JobClass.HELD}
-        ]
+        return [job.job_id for job in jobs if job.job_id != self.attempt.record.job_id and job.is_waiting]

@@ -9,10 +9,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from pretrainctl import process
-from pretrainctl.errors import LedgerError, SlurmError
+from pretrainctl.errors import SlurmError
 from pretrainctl.liveness.listener import DeadNode
 from pretrainctl.records import codec, contract
 from pretrainctl.records.contract import End, Failure, Fence, Request
@@ -25,8 +24,6 @@ from pretrainctl.workflows.attempt.context import Attempt
 from pretrainctl.workflows.attempt.node_watch import NodeWatch
 
 __all__ = ["Restart", "RestartEnd"]
-
-T = TypeVar("T")
 
 _TICK = 0.2
 """Seconds between two looks at the srun, the nodes and the signals."""
@@ -47,7 +44,6 @@ class RestartEnd:
     """How a restart ended, as seen from the batch host. `srun_status` is a hint only, None where srun was left."""
 
     end: End | None
-    failure: Failure | None
     dead: tuple[DeadNode, ...]
     srun_status: int | None
     asked: Request | None
@@ -104,7 +100,6 @@ class Restart:
         status = self._end(child, dead)
         return RestartEnd(
             end=self._read_end(),
-            failure=self._read_failure(),
             dead=dead,
             srun_status=status,
             asked=self._asked,
@@ -194,17 +189,7 @@ class Restart:
         }
 
     def _read_end(self) -> End | None:
-        return _read_if_there(End, self.folder / "end.json")
+        return codec.read_if_whole(End, self.folder / "end.json")
 
     def _read_failure(self) -> Failure | None:
-        return _read_if_there(Failure, self.folder / "failure.json")
-
-
-def _read_if_there(kind: type[T], path: Path) -> T | None:
-    if not path.exists():
-        return None
-    try:
-        return codec.read(kind, path)
-    except LedgerError:
-        # Half written by a task script that is just now writing it: there at the next look.
-        return None
+        return codec.read_if_whole(Failure, self.folder / "failure.json")

@@ -217,7 +217,7 @@ def _find_rival(attempt: Attempt) -> str | None:
 
 def _running(slurm: Slurm, job_ids: list[int]) -> set[int]:
     jobs = slurm.jobs(job_ids)
-    return {job_id for job_id, job in jobs.items() if job.state.job_class is JobClass.RUNNING}
+    return {job_id for job_id, job in jobs.items() if job.is_running}
 
 
 def _leave(attempt: Attempt, chain: Chain, decision: Decision, failure_class: str) -> int:

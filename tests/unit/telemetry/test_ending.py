@@ -5,8 +5,6 @@ import pytest
 from pretrainctl.errors import LedgerError
 from pretrainctl.records import codec
 from pretrainctl.records.contract import (
-    ATTEMPT_VARIABLE,
-    RESTART_VARIABLE,
     RUN_DIR_VARIABLE,
     End,
     Fence,
@@ -20,14 +18,10 @@ END = End("checkpointed", 7, 3584, "global_step7", "stop", 1.5)
 
 
 @pytest.fixture
-def run_dir(tmp_path, monkeypatch):
-    monkeypatch.setenv(RUN_DIR_VARIABLE, str(tmp_path))
-    monkeypatch.setenv(ATTEMPT_VARIABLE, "3")
-    monkeypatch.setenv(RESTART_VARIABLE, "1")
-    monkeypatch.setenv("RANK", "0")
-    control_dir(tmp_path).mkdir()
-    restart_dir(tmp_path, 3, 1).mkdir(parents=True)
-    return tmp_path
+def run_dir(run_dir):
+    control_dir(run_dir).mkdir()
+    restart_dir(run_dir, 3, 1).mkdir(parents=True)
+    return run_dir
 
 
 def test_rank_0_writes_the_end(run_dir, monkeypatch):

@@ -10,18 +10,9 @@ import pytest
 
 from pretrainctl.errors import InputError
 from pretrainctl.records.codec import from_json
-from pretrainctl.records.contract import ATTEMPT_VARIABLE, RESTART_VARIABLE, RUN_DIR_VARIABLE, restart_dir
+from pretrainctl.records.contract import ATTEMPT_VARIABLE, RUN_DIR_VARIABLE, restart_dir
 from pretrainctl.records.sample import PhaseChange, Sample, Saved
 from pretrainctl.telemetry import Reporter
-
-
-@pytest.fixture
-def run_dir(tmp_path, monkeypatch):
-    monkeypatch.setenv(RUN_DIR_VARIABLE, str(tmp_path))
-    monkeypatch.setenv(ATTEMPT_VARIABLE, "3")
-    monkeypatch.setenv(RESTART_VARIABLE, "1")
-    monkeypatch.setenv("RANK", "0")
-    return tmp_path
 
 
 def lines(run_dir: Path) -> list[dict[str, object]]:

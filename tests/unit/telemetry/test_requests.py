@@ -7,8 +7,6 @@ import pytest
 
 from pretrainctl.records import codec
 from pretrainctl.records.contract import (
-    ATTEMPT_VARIABLE,
-    RESTART_VARIABLE,
     RUN_DIR_VARIABLE,
     Request,
     control_dir,
@@ -18,13 +16,9 @@ from pretrainctl.telemetry import Requests, requests
 
 
 @pytest.fixture
-def run_dir(tmp_path, monkeypatch):
-    monkeypatch.setenv(RUN_DIR_VARIABLE, str(tmp_path))
-    monkeypatch.setenv(ATTEMPT_VARIABLE, "3")
-    monkeypatch.setenv(RESTART_VARIABLE, "0")
-    monkeypatch.setenv("RANK", "0")
-    control_dir(tmp_path).mkdir()
-    return tmp_path
+def run_dir(run_dir):
+    control_dir(run_dir).mkdir()
+    return run_dir
 
 
 @pytest.fixture
