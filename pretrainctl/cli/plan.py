@@ -55,8 +55,9 @@ def render(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write all files of the bundle into this folder.")
     ] = None,
+    as_json: Json = False,
 ) -> None:
-    """Print the scripts of a run, or write all that would be submitted. Needs no Slurm, root or torch."""
+    """Print the scripts and settings of a run as they would be submitted. Needs no Slurm, root or torch."""
     from pretrainctl.workflows.render import render_recipe, write_bundle
 
     bundle = render_recipe(recipe, cluster, set_values=set_values or [], name=name)
@@ -64,9 +65,12 @@ def render(
         for path in write_bundle(bundle, output):
             print(path)
         return
-    for file in ("job.sbatch", "task.sh"):
+    if as_json:
+        view.print_json({"files": dict(bundle.files)})
+        return
+    for file, text in bundle.files.items():
         print(f"# ----- {file}")
-        sys.stdout.write(bundle.files[file])
+        sys.stdout.write(text)
 
 
 def recipes(as_json: Json = False) -> None:

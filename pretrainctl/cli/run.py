@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pretrainctl.cli import view
-from pretrainctl.errors import InputError
+from pretrainctl.errors import InputError, SlurmError
 
 if TYPE_CHECKING:
     from pretrainctl.schema.plan import Plan
@@ -38,12 +38,25 @@ def launch(
     set_values: Sets = None,
     mail_type: Annotated[str | None, typer.Option(help="As sbatch's: BEGIN, END, FAIL ...")] = None,
     mail_user: Annotated[str | None, typer.Option(help="As sbatch's.")] = None,
+    test_only: Annotated[
+        bool, typer.Option("--test-only", help="Ask Slurm whether it would take the job, and when; submit nothing.")
+    ] = False,
     ask_above: Annotated[float, typer.Option(help="Ask before more node-hours than this.")] = 100.0,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: Json = False,
 ) -> None:
     """Plan, render and submit a run; it then carries itself to its token target."""
     from pretrainctl.workflows.launch import launch as launch_run
+    from pretrainctl.workflows.launch import test_launch
+
+    if test_only:
+        plan, said = test_launch(recipe, cluster, set_values=set_values or [], name=name)
+        if as_json:
+            view.print_json({"run": plan.name, "summary": plan.summary(), "slurm": said})
+        else:
+            view.note(plan.summary())
+            print(said)
+        return
 
     def confirm(plan: Plan, run_dir: Path) -> bool:
         hours, jobs = plan.node_hours, plan.estimate.jobs
@@ -136,11 +149,11 @@ def _describe(run: RunStatus) -> list[tuple[str, str]]:
         ("cluster", run.cluster),
         ("phase", run.phase),
         ("step", f"{_progress(run)}" + (f" ({view.ago(run.last_sample_time)})" if run.last_sample_time else "")),
-        ("tokens", "" if run.tokens is None else str(run.tokens)),
+        ("tokens", "" if run.tokens is None else f"{run.tokens:,}"),
         ("loss", "" if run.loss is None else f"{run.loss:.4f}"),
         ("attempts", f"{run.attempts}, restarts inside them {run.restarts}"),
         ("job", "" if run.job_id is None else f"{run.job_id} {run.job_state}"),
-        ("nodes", ", ".join(run.nodes)),
+        ("nodes", ", ".join(run.nodes) + (f"; dead: {', '.join(run.dead_nodes)}" if run.dead_nodes else "")),
         ("waits for", run.reason),
         ("expected start", start),
         ("chained jobs queued", str(run.queued_jobs)),
@@ -160,8 +173,11 @@ def logs(
     from pretrainctl.workflows import logs as workflow
 
     if follow:
-        for line in workflow.follow_log(name):
-            print(line, flush=True)
+        for new in workflow.follow_log(name, lines):
+            if new.of_program:
+                print(new.text, flush=True)
+            else:
+                view.note(f"--- pretrainctl: {new.text}")
         return
     found = workflow.log_lines(name, lines, attempt, restart)
     if as_json:
@@ -230,15 +246,22 @@ def reconcile(
     name: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A run; default: all.")] = None,
     as_json: Json = False,
 ) -> None:
-    """One look that repairs the ledger and tops up the queue; safe to repeat, fit for cron."""
+    """One look that repairs the ledger and tops up the queue; safe to repeat, fit for cron.
+
+    Exit status 5 where a run could not be looked at: Slurm or its folder did not answer.
+    """
     from pretrainctl.workflows.reconcile import reconcile as look
 
-    outcomes = look(name)
+    found = look(name)
     if as_json:
-        view.print_json(outcomes)
-        return
-    for outcome in outcomes:
-        print(f"{outcome.run}: {outcome.message}")
+        view.print_json(found)
+    else:
+        for outcome in found.outcomes:
+            print(f"{outcome.run}: {outcome.message}")
+        if found.over:
+            view.note(f"{found.over} other runs are finished or stopped")
+    if found.unknown:
+        raise typer.Exit(SlurmError.exit_code)
 
 
 def attempt(run_dir: Annotated[Path, typer.Argument(help="The run folder.")]) -> None:

@@ -71,7 +71,7 @@ def describe_summary(summary: Summary) -> list[tuple[str, str]]:
         ("start-up", ", ".join(f"{seconds:.1f} s" for seconds in summary.startup_seconds)),
         ("steps done twice", str(summary.steps_repeated)),
         ("time to recover", recovered),
-        ("checkpoints", f"{summary.saves}, {show_number(summary.checkpoint_seconds, '.2f')} s each"),
+        ("checkpoints", f"{summary.saves}, {summary.checkpoint_seconds:.2f} s each" if summary.saves else "0"),
         ("unreadable lines", str(summary.broken_lines or "")),
     ]
 

@@ -33,7 +33,7 @@ from pretrainctl.frameworks.zero_checkpoint import (
 from pretrainctl.records.launch import CheckpointLayout
 from pretrainctl.records.run import Checkpoint, CheckpointStatus
 
-__all__ = ["GateResult", "gate"]
+__all__ = ["GateResult", "check", "gate"]
 
 _TAGS_IN_MESSAGE = 5
 
@@ -71,25 +71,10 @@ def gate(
     moved (`attempt-0003`). CheckpointError: no usable checkpoint where there must be one, or one of another
     layout. UnreadableError: unknown. Only the owner of the run may call this, with no trainer alive.
     """
-    names = tags(directory)
-    looked: list[Checkpoint] = []
-    chosen: Checkpoint | None = None
-    older: list[str] = []
-    for index, tag in enumerate(names):
-        rest = names[index + 1 :]
-        checkpoint = inspect(directory, tag, layout, tasks_per_node=tasks_per_node, older=rest)
-        if checkpoint is None:
-            continue
-        looked.append(checkpoint)
-        if checkpoint.other_layout:
-            raise _other_layout(directory, checkpoint)
-        if checkpoint.status is CheckpointStatus.COMPLETE:
-            chosen, older = checkpoint, rest
-            break
-    pointer = read_pointer(directory)
-    bad = [checkpoint for checkpoint in looked if checkpoint is not chosen]
-    if chosen is None:
-        _refuse_step_zero(directory, expected, pointer, bad, last_saved_step)
+    choice = _choose(directory, layout, expected, last_saved_step, tasks_per_node)
+    names, looked, chosen, pointer = choice.names, choice.looked, choice.chosen, choice.pointer
+    bad = choice.bad
+    older = names[names.index(chosen.tag) + 1 :] if chosen is not None else []
     notes: list[str] = []
     older_bad, older_notes = _older_incomplete(directory, older, layout, tasks_per_node)
     notes += older_notes
@@ -117,6 +102,60 @@ def gate(
         tuple(notes),
         tuple(sorted([*looked, *older_bad], key=lambda checkpoint: checkpoint.step)),
     )
+
+
+def check(
+    directory: Path,
+    layout: CheckpointLayout,
+    *,
+    expected: bool,
+    last_saved_step: int | None,
+    tasks_per_node: int | None = None,
+) -> str | None:
+    """The tag that `gate` would choose now, and its errors; nothing is changed, so anybody may ask at any time."""
+    chosen = _choose(directory, layout, expected, last_saved_step, tasks_per_node).chosen
+    return chosen.tag if chosen is not None else None
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """All tags, newest first; those that were inspected down to the chosen one; what the pointer names."""
+
+    names: list[str]
+    looked: list[Checkpoint]
+    chosen: Checkpoint | None
+    pointer: str | None
+
+    @property
+    def bad(self) -> list[Checkpoint]:
+        """Those that are newer than the chosen one and cannot be loaded."""
+        return [checkpoint for checkpoint in self.looked if checkpoint is not self.chosen]
+
+
+def _choose(
+    directory: Path,
+    layout: CheckpointLayout,
+    expected: bool,
+    last_saved_step: int | None,
+    tasks_per_node: int | None,
+) -> _Choice:
+    names = tags(directory)
+    looked: list[Checkpoint] = []
+    chosen: Checkpoint | None = None
+    for index, tag in enumerate(names):
+        checkpoint = inspect(directory, tag, layout, tasks_per_node=tasks_per_node, older=names[index + 1 :])
+        if checkpoint is None:
+            continue
+        looked.append(checkpoint)
+        if checkpoint.other_layout:
+            raise _other_layout(directory, checkpoint)
+        if checkpoint.status is CheckpointStatus.COMPLETE:
+            chosen = checkpoint
+            break
+    choice = _Choice(names, looked, chosen, read_pointer(directory))
+    if chosen is None:
+        _refuse_step_zero(directory, expected, choice.pointer, choice.bad, last_saved_step)
+    return choice
 
 
 def _other_layout(directory: Path, checkpoint: Checkpoint) -> CheckpointError:

@@ -12,8 +12,11 @@ from pretrainctl.records.sample import Recovered, Summary
 __all__ = ["summarize"]
 
 
-def summarize(series: Series) -> Summary:
-    """The figures of a run so far; see `records.sample.Summary` for what each one is."""
+def summarize(series: Series, resumes: Sequence[int] = ()) -> Summary:
+    """The figures of a run so far; see `records.sample.Summary` for what each one is.
+
+    `resumes` are the newest attempts at each `resume`: the time before one is a person's, not the run's to recover.
+    """
     stands = next((start for start in reversed(series.starts) if start.last_step is not None), None)
     finite = [(loss, step) for loss, step in zip(series.loss, series.step, strict=True) if math.isfinite(loss)]
     lowest = min(finite, default=None)
@@ -37,7 +40,7 @@ def summarize(series: Series) -> Summary:
             for start in series.starts
             if start.first_time is not None and start.begun is not None
         ),
-        recovered=tuple(_recovered(series.starts)),
+        recovered=tuple(_recovered(series.starts, resumes)),
         broken_lines=series.broken_lines,
         torn_files=series.torn_files,
     )
@@ -61,7 +64,7 @@ def _loss_at(series: Series, stands: Start | None) -> float | None:
     return series.loss[series.step.index(stands.last_step)]
 
 
-def _recovered(starts: Sequence[Start]) -> list[Recovered]:
+def _recovered(starts: Sequence[Start], resumes: Sequence[int]) -> list[Recovered]:
     found = []
     before: Start | None = None
     for start in starts:
@@ -71,6 +74,7 @@ def _recovered(starts: Sequence[Start]) -> list[Recovered]:
             and before.last_time is not None
             and start.first_new_step is not None
             and start.first_new_time is not None
+            and not any(before.attempt <= attempt < start.attempt for attempt in resumes)
         ):
             found.append(
                 Recovered(

@@ -57,7 +57,8 @@ class RunRecord:
     """`run.json`: identity of a run, written once. `recipe`, `profile` and `plan` are what they were at launch.
 
     `run_id` is fixed at the first submission (letters, digits, - and _, at most 64) and is the tracker's run id
-    in every attempt; `name` is what people typed.
+    in every attempt; `name` is what people typed. `slurm_conf` and `slurm_cluster` say which Slurm it was submitted
+    to: the path of its configuration, empty for that of the host, and Slurm's own name of the cluster.
     """
 
     name: str
@@ -70,6 +71,8 @@ class RunRecord:
     profile: Mapping[str, Any]
     plan: Mapping[str, Any]
     digests: Mapping[str, str] = field(default_factory=dict)
+    slurm_conf: str = ""
+    slurm_cluster: str = ""
 
 
 @dataclass(frozen=True)

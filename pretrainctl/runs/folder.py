@@ -24,6 +24,7 @@ __all__ = [
     "check_name",
     "create",
     "find",
+    "missing_roots",
     "refuse_existing",
     "roots",
 ]
@@ -64,9 +65,13 @@ class RunFolder:
                 hint="move it back, or put a symbolic link there",
             )
 
+    def is_own(self) -> bool:
+        """Whether this user launched the run."""
+        return self.record.user == getpass.getuser()
+
     def refuse_others(self) -> None:
         """RunError where the run belongs to another user, whose jobs we neither see nor may touch."""
-        if self.record.user != getpass.getuser():
+        if not self.is_own():
             raise RunError(
                 f"the run {self.record.name!r} belongs to {self.record.user}",
                 hint="ask them; `status`, `logs`, `metrics` and `checkpoints` work for everybody",
@@ -164,6 +169,11 @@ def roots() -> list[Path]:
     """Folders that hold runs, the one for new runs first."""
     named = [Path(text) for text in os.environ.get(RUNS_VARIABLE, "").split(":") if text]
     return [path.absolute() for path in named] or [Path("runs").absolute()]
+
+
+def missing_roots() -> list[Path]:
+    """Roots that PRETRAINCTL_RUNS names and that do not exist."""
+    return [root for root in roots() if os.environ.get(RUNS_VARIABLE) and not root.is_dir()]
 
 
 def all_runs() -> tuple[list[RunFolder], list[RunError]]:

@@ -10,7 +10,7 @@ from pretrainctl.errors import LedgerError
 from pretrainctl.records import codec, contract
 from pretrainctl.records.contract import Request
 
-__all__ = ["ask"]
+__all__ = ["ask", "ask_again"]
 
 
 def ask(run_dir: Path, action: Literal["save", "save_and_exit"], attempt: int, reason: str) -> Request:
@@ -23,3 +23,10 @@ def ask(run_dir: Path, action: Literal["save", "save_and_exit"], attempt: int, r
     request = Request(action=action, attempt=attempt, reason=reason, number=number, time=time.time())
     codec.write(path, request)
     return request
+
+
+def ask_again(run_dir: Path, action: Literal["save", "save_and_exit"], attempt: int, reason: str) -> None:
+    """Write the request only where the one that stands there is another one, or cannot be read."""
+    standing = codec.read_if_whole(Request, contract.request_file(run_dir))
+    if standing is None or (standing.action, standing.attempt) != (action, attempt):
+        ask(run_dir, action, attempt, reason)

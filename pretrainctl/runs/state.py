@@ -28,6 +28,7 @@ class AttemptState:
     message: str
     resume_step: int | None
     restarts: int
+    dead_nodes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -35,13 +36,16 @@ class RunState:
     """What the ledger says of the run.
 
     `finished` and `stopped` are the messages that said so, None where nothing did. A stop holds until a resume:
-    `resumed_after` is the newest attempt that existed at the last resume; what attempts up to it did is past and
-    stops nothing. `jobs` are all Slurm job ids of the run, oldest first.
+    `cancelled` where a person wants the jobs ended at once. `resumed_after` is the newest attempt that existed at the
+    last resume; what attempts up to it did is past and stops nothing; `resumes` are those of all resumes. `jobs` are
+    all Slurm job ids of the run, oldest first.
     """
 
     finished: str | None
     stopped: str | None
+    cancelled: bool
     resumed_after: int
+    resumes: tuple[int, ...]
     jobs: tuple[int, ...]
     attempts: tuple[AttemptState, ...]
     last: Event | None
@@ -51,6 +55,11 @@ class RunState:
         """The newest attempt that was not refused."""
         return next((attempt for attempt in reversed(self.attempts) if not attempt.refused), None)
 
+    @property
+    def open_attempt(self) -> AttemptState | None:
+        """The owner, where it has not said that it ended: it runs, or died without a word."""
+        return self.owner if self.owner is not None and not self.owner.ended else None
+
 
 def fold(events: Sequence[Event]) -> RunState:
     """Fold events, in the order of the ledger, into the state of the run."""
@@ -59,17 +68,21 @@ def fold(events: Sequence[Event]) -> RunState:
     resumed_after = resumes[-1].after_attempt if resumes else 0
     resume_sequence = resumes[-1].sequence if resumes else 0
     finished = stopped = None
+    cancelled = False
     for event in events:
         current = event.sequence > resume_sequence if event.attempt == 0 else event.attempt > resumed_after
         if event.kind == "finished":
             finished = event.message
         elif current and event.kind in {"stopped", "stop_requested", "cancel_requested"}:
             stopped = event.message
+            cancelled = cancelled or event.kind == "cancel_requested"
     numbers = sorted({event.attempt for event in events if event.attempt})
     return RunState(
         finished=finished,
         stopped=stopped,
+        cancelled=cancelled,
         resumed_after=resumed_after,
+        resumes=tuple(event.after_attempt for event in resumes),
         jobs=_jobs(events),
         attempts=tuple(_attempt(number, [e for e in events if e.attempt == number]) for number in numbers),
         last=max(events, key=lambda event: event.time, default=None),
@@ -104,4 +117,5 @@ def _attempt(number: int, events: Sequence[Event]) -> AttemptState:
         message=(ended or list(events))[-1].message if events else "",
         resume_step=gates[-1].data.get("resume_step") if gates else None,
         restarts=sum(event.kind == "restart_started" for event in events),
+        dead_nodes=tuple(str(event.data.get("node", "")) for event in events if event.kind == "node_dead"),
     )

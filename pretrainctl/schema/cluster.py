@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from pretrainctl.schema.base import (
     Limit,
@@ -37,6 +37,9 @@ __all__ = [
     "TaskShape",
     "Variable",
 ]
+
+
+_MISSED_BEATS = 3
 
 
 def _pattern(value: str) -> str:
@@ -184,6 +187,15 @@ class Liveness(Part):
     closed_after: Annotated[float, Field(gt=0)] = 1.0
     """Seconds after its connection closed and did not come back."""
 
+    @model_validator(mode="after")
+    def _can_miss_beats(self) -> Liveness:
+        if self.silent_after < _MISSED_BEATS * self.interval:
+            raise ValueError(
+                f"silent_after {self.silent_after:g} s is less than {_MISSED_BEATS} beats of {self.interval:g} s: "
+                "healthy nodes would count as dead"
+            )
+        return self
+
 
 class Pythons(Part):
     """Interpreters on this cluster."""
@@ -212,6 +224,8 @@ class ClusterProfile(Part):
     """One sentence for the list of clusters."""
     provenance: Provenance
     """Where the values come from, unless a part says otherwise."""
+    slurm_conf: Path | Literal["sandbox"] | None = None
+    """SLURM_CONF of Slurm's commands; `sandbox` = that of the sandbox that is up, null = what the host has."""
     hosts: Hosts = Hosts()
     """How the cluster is recognised."""
     queues: Annotated[tuple[Queue, ...], Field(min_length=1)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -39,6 +40,7 @@ _SUBMIT_PAUSES = (2.0, 10.0)
 # Slurm prints whole seconds, and the controller's clock is not ours.
 _CLOCK_SLACK = 5.0
 _NO_SUCH_JOB = ("invalid job id", "already completing or completed", "job/step already")
+_HINT_LOOK = "look at squeue, or give `pretrainctl reconcile`, before you submit again"
 _HINT_NO_SLURM = "run this on a login node of the cluster, or start a sandbox"
 
 
@@ -106,7 +108,7 @@ class Slurm:
                 break
         raise SlurmError(
             f"sbatch named no job, and Slurm knows none named {job_name}: {_words(stderr)}",
-            hint="look at squeue before you submit again",
+            hint=_HINT_LOOK,
             status=status,
             stdout=stdout,
             stderr=stderr,
@@ -128,9 +130,11 @@ class Slurm:
         return done.status, done.stdout, done.stderr
 
     def _refused(self, status: int | None, stdout: str, stderr: str) -> SlurmError:
+        refusal = read_refusal(stderr)
+        what = "Slurm refused the job" if refusal.spoke else "Slurm could not be asked"
         return SlurmError(
-            f"Slurm refused the job: {_words(stderr or stdout)}",
-            hint=read_refusal(stderr).hint,
+            f"{what}: {_words(stderr or stdout)}",
+            hint=refusal.hint,
             status=status,
             stdout=stdout,
             stderr=stderr,
@@ -143,7 +147,7 @@ class Slurm:
         except SlurmError as error:
             raise SlurmError(
                 f"it is unknown whether the job {name} was submitted: {error}",
-                hint="look at squeue before you submit again",
+                hint=_HINT_LOOK,
                 stderr=f"{stderr}\n{error.stderr}".strip(),
             ) from error
         new = [
@@ -201,6 +205,22 @@ class Slurm:
         jobs = self._squeue((f"--name={name}", f"--user={os.getuid()}"))
         return [job for job in jobs if job.name == name and job.state.alive is not False]
 
+    def all_queued(self) -> dict[str, list[Job]]:
+        """All of the user's own jobs that are pending, running or ending, by name, for one question."""
+        found: dict[str, list[Job]] = {}
+        for job in self._squeue((f"--user={os.getuid()}",)):
+            if job.state.alive is not False:
+                found.setdefault(job.name, []).append(job)
+        return found
+
+    def cluster_name(self) -> str:
+        """Slurm's own name of the cluster whose controller answers; SlurmError where none does."""
+        said = self._ask(("scontrol", *self._clusters, "show", "config"))
+        found = re.search(r"^ClusterName\s*=\s*(\S+)", said, re.MULTILINE)
+        if found is None:
+            raise SlurmError("Slurm does not say what its cluster is called", stdout=said)
+        return found[1]
+
     def step_ids(self, job_id: int) -> dict[str, str]:
         """The ids (`123.0`) of a job's live Slurm steps, by step name."""
         argv = (
@@ -254,11 +274,10 @@ class Slurm:
 
     def cancel(self, ids: Sequence[int], *, signal: str | None = None, timeout: float = _QUERY_TIMEOUT) -> None:
         """Cancel jobs, or send them a signal; one that has ended already is no error."""
-        self._scancel([str(job_id) for job_id in ids], signal, timeout)
-
-    def cancel_step(self, step_id: str, *, signal: str = "KILL", timeout: float = _QUERY_TIMEOUT) -> None:
-        """Send a signal to all tasks of a Slurm step (`123.0`). Blocks about 11 s for each dead node."""
-        self._scancel([step_id], signal, timeout)
+        if ids:
+            chosen = (f"--signal={signal}",) if signal else ()
+            argv = ("scancel", *self._clusters, *chosen, *map(str, ids))
+            self._ask(argv, timeout=timeout, nothing=_NO_SUCH_JOB)
 
     def exclude(self, job_id: int, nodes: Sequence[str]) -> None:
         """Keep a pending job off `nodes`, besides those that it avoids already."""
@@ -266,15 +285,6 @@ class Slurm:
         avoided = expand(fields[0].get("ExcNodeList", "")) if fields else ()
         every = fold(tuple(dict.fromkeys((*avoided, *nodes))))
         self._ask(("scontrol", *self._clusters, "update", f"JobId={job_id}", f"ExcNodeList={every}"))
-
-    def requeue(self, job_id: int) -> None:
-        """Put a job back into the queue under its own id."""
-        self._ask(("scontrol", *self._clusters, "requeue", str(job_id)))
-
-    def _scancel(self, targets: Sequence[str], signal: str | None, timeout: float) -> None:
-        if targets:
-            chosen = (f"--signal={signal}",) if signal else ()
-            self._ask(("scancel", *self._clusters, *chosen, *targets), timeout=timeout, nothing=_NO_SUCH_JOB)
 
     # -- calling ---------------------------------------------------------------------------------------------
 

@@ -27,6 +27,8 @@ class RefusalClass(Enum):
     SCRIPT = "script"
     BUSY = "busy"
     """The controller is overloaded or away: the job may have been accepted all the same."""
+    NO_CONFIGURATION = "no_configuration"
+    """Slurm's commands found no configuration, and asked nobody."""
     UNKNOWN = "unknown"
 
 
@@ -49,8 +51,19 @@ class Refusal:
     pattern: str
     hint: str
 
+    @property
+    def spoke(self) -> bool:
+        """Whether it was the controller that said no."""
+        return self.refusal_class not in {RefusalClass.BUSY, RefusalClass.NO_CONFIGURATION}
+
 
 REFUSALS = (
+    Refusal(
+        RefusalClass.NO_CONFIGURATION,
+        Retry.NO,
+        r"resolve_ctls_from_dns_srv|could not establish a configuration source|no such file.*slurm\.conf",
+        "this host belongs to no Slurm cluster, or SLURM_CONF names a file that is gone",
+    ),
     Refusal(
         RefusalClass.OWN_LIMIT,
         Retry.LATER,
@@ -117,7 +130,7 @@ REFUSALS = (
         Retry.BACK_OFF,
         r"socket timed out|unable to contact slurm controller|temporarily unable|connection (refused|reset)"
         r"|zero bytes were transmitted|communication connection failure|did not answer within|try again",
-        "the controller is busy or away; look whether the job is there before you submit again",
+        "the controller is busy or away: try again in a while",
     ),
     Refusal(
         RefusalClass.POLICY,
@@ -126,11 +139,11 @@ REFUSALS = (
         "a limit of the account or queue; look at `sacctmgr show qos` and your own jobs",
     ),
 )
-_UNKNOWN = Refusal(RefusalClass.UNKNOWN, Retry.NO, "", "read what sbatch said")
+_UNKNOWN = Refusal(RefusalClass.UNKNOWN, Retry.NO, "", "Slurm's own words are all that is known")
 
 
 def read_refusal(text: str) -> Refusal:
-    """The refusal that sbatch's stderr stands for; RefusalClass.UNKNOWN where the table has no entry."""
+    """The refusal that a Slurm command's stderr stands for; RefusalClass.UNKNOWN where the table has no entry."""
     for refusal in REFUSALS:
         if re.search(refusal.pattern, text, re.IGNORECASE):
             return refusal

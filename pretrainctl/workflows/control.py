@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pretrainctl.errors import MissingError, RunError, SlurmError
+from pretrainctl.frameworks.checkpoint_gate import check
+from pretrainctl.records.run import Event
 from pretrainctl.runs import folder, ledger
 from pretrainctl.runs.folder import RunFolder
 from pretrainctl.runs.requests import ask
-from pretrainctl.runs.state import RunState, fold
+from pretrainctl.runs.state import fold
 from pretrainctl.slurm.client import Slurm
 from pretrainctl.workflows.launch import queue_jobs
+from pretrainctl.workflows.look_back import expected_checkpoint
+from pretrainctl.workflows.reach import reach_own
 
 __all__ = ["Outcome", "cancel", "resume", "save", "stop"]
+
+_AT_WORK = 300.0
+"""Seconds that a `resume` may take from its event to its job: submitting waits for a busy controller."""
 
 
 @dataclass(frozen=True)
@@ -29,25 +37,32 @@ class Outcome:
 def stop(name: str) -> Outcome:
     """End the run at the next step boundary, after a save; nothing is submitted or resumed until `resume`.
 
-    The event is written first, so that an attempt that starts in between reads it and leaves.
+    The event is written first, so that an attempt that starts in between reads it and leaves; the request reaches
+    the ranks through the run folder, whether Slurm answers or not. A run that is stopped already stays as it is.
     """
-    run, state = _open_unfinished(name)
-    ledger.append(run.path, "stop_requested", "stop asked for: save, then end")
-    slurm = Slurm()
+    run = _open_unfinished(name)
+    before = fold(ledger.read_events(run.path))
+    if before.stopped is None:
+        ledger.append(run.path, "stop_requested", "stop asked for: save, then end")
+    state = fold(ledger.read_events(run.path))
+    if state.open_attempt is not None:
+        ask(run.path, "save_and_exit", state.open_attempt.attempt, "stop")
     with _recorded(name, "stop --save"):
+        slurm = reach_own(run)
         queued, running = _jobs(run, slurm)
         slurm.cancel(queued)
-    if not running:
-        return Outcome(run.record.name, "nothing was running; what was queued is cancelled", tuple(queued))
-    if state.owner is not None:
-        ask(run.path, "save_and_exit", state.owner.attempt, "stop")
-    return Outcome(run.record.name, "will save at the next step and end", tuple(running))
+    if running:
+        return Outcome(run.record.name, "will save at the next step and end", tuple(running))
+    if before.stopped is not None:
+        return Outcome(run.record.name, f"is stopped already: {before.stopped}", tuple(queued))
+    return Outcome(run.record.name, "nothing was running; what was queued is cancelled", tuple(queued))
 
 
 def save(name: str) -> Outcome:
     """Ask for a checkpoint at the next step boundary; the run goes on. RunError where nothing runs."""
-    run, state = _open_unfinished(name)
-    _, running = _jobs(run, Slurm())
+    run = _open_unfinished(name)
+    state = fold(ledger.read_events(run.path))
+    _, running = _jobs(run, reach_own(run))
     if not running or state.owner is None:
         raise RunError(f"the run {run.record.name!r} is not running, so it cannot save")
     ledger.append(run.path, "save_requested", "a save was asked for")
@@ -57,59 +72,94 @@ def save(name: str) -> Outcome:
 
 def cancel(name: str) -> Outcome:
     """Cancel all jobs of the run at once, without a save; nothing goes on until `resume`."""
-    run, _ = _open_unfinished(name)
-    ledger.append(run.path, "cancel_requested", "cancelled by command")
-    slurm = Slurm()
+    run = _open_unfinished(name)
+    before = fold(ledger.read_events(run.path))
+    if before.stopped is None or before.open_attempt is not None:
+        ledger.append(run.path, "cancel_requested", "cancelled by command")
     with _recorded(name, "cancel"):
+        slurm = reach_own(run)
         queued, running = _jobs(run, slurm)
         # Queued ones first: a chained job must not start in the moment in which the running one ends.
         slurm.cancel(queued)
         slurm.cancel(running)
-    return Outcome(run.record.name, f"cancelled {len(queued) + len(running)} jobs", (*running, *queued))
+    count = len(queued) + len(running)
+    if not count and before.stopped is not None:
+        return Outcome(run.record.name, f"is stopped already: {before.stopped}")
+    return Outcome(run.record.name, f"cancelled {count} job{'s' * (count != 1)}", (*running, *queued))
 
 
 def resume(name: str) -> Outcome:
     """Let a stopped run go on, or one that has no job: a new job is queued.
 
-    RunError where it is finished, or a job of it is queued or running.
+    RunError where it is finished, where a job of it is queued or running, or another `resume` is at work;
+    CheckpointError where it had checkpoints and could load none.
     """
-    run, _ = _open_unfinished(name)
-    slurm = Slurm()
-    queued, running = _jobs(run, slurm)
-    if queued or running:
-        raise RunError(
-            f"the run {run.record.name!r} has jobs already: {', '.join(map(str, [*running, *queued]))}",
-            hint="wait for them to end, or `pretrainctl cancel` first",
-        )
+    run = _open_unfinished(name)
+    slurm = reach_own(run)
+    events = ledger.read_events(run.path, 0)
+    _refuse_jobs(run, *_jobs(run, slurm))
     run.refuse_if_moved()
-    ledger.append(run.path, "resume_requested", "resume asked for")
+    launch = run.launch()
+    # Now, what the attempt's own gate would refuse after the job has waited in the queue.
+    check(launch.checkpoint.directory, launch.checkpoint, **expected_checkpoint(run))
+    mine = ledger.append(run.path, "resume_requested", "resume asked for")
+    other = _other_resume(ledger.read_events(run.path, 0), mine, known=events[-1].sequence if events else 0)
+    if other is not None:
+        raise RunError(
+            f"another `resume` of the run {run.record.name!r} is at work, on {other.host}",
+            hint="look at `pretrainctl status`; what it queues is enough",
+        )
     try:
-        job_ids, _ = queue_jobs(run, run.launch(), slurm)
+        job_ids, _ = queue_jobs(run, launch, slurm)
     except SlurmError as error:
         ledger.append(run.path, "stopped", f"could not be resumed: {error}")
         raise
     return Outcome(run.record.name, f"queued job {', '.join(map(str, job_ids))}", job_ids)
 
 
+def _refuse_jobs(run: RunFolder, queued: Sequence[int], running: Sequence[int]) -> None:
+    name, state = run.record.name, fold(ledger.read_events(run.path))
+    if running and state.stopped is not None:
+        raise RunError(
+            f"the run {name!r} is being stopped, and its job {running[0]} has not ended yet",
+            hint="give `resume` again when `pretrainctl status` says stopped",
+        )
+    if running or queued:
+        what = f"is running: job {running[0]}" if running else f"is queued: job {queued[0]}"
+        raise RunError(f"the run {name!r} {what}", hint="there is nothing to resume; `pretrainctl cancel` ends it")
+
+
+def _other_resume(events: Sequence[Event], mine: Event, *, known: int) -> Event | None:
+    """The resume that came before `mine`, and whose job may not be in the queue yet; `known` was seen before."""
+    before = [event for event in events if event.sequence < mine.sequence]
+    news = [event for event in before if event.sequence > known and event.kind in {"resume_requested", "submitted"}]
+    if news:
+        return news[0]
+    last = before[-1] if before else None
+    if last is not None and last.kind == "resume_requested" and time.time() - last.time < _AT_WORK:
+        return last
+    return None
+
+
 @contextlib.contextmanager
 def _recorded(name: str, command: str) -> Iterator[None]:
-    """Say so where the wish is in the ledger, and Slurm did not hear of it: nothing new starts, what runs goes on."""
+    """Say so where the wish is in the ledger, and Slurm did not hear of it: nothing new starts."""
     try:
         yield
     except (SlurmError, MissingError) as error:
         raise SlurmError(
             f"the stop of {name!r} is recorded, so no new job of it trains, but Slurm did not answer: {error}",
-            hint=f"what runs goes on: give `pretrainctl {command} {name}` again where Slurm answers",
+            hint=f"give `pretrainctl {command} {name}` again where Slurm answers; `reconcile` does it too",
         ) from error
 
 
-def _open_unfinished(name: str) -> tuple[RunFolder, RunState]:
+def _open_unfinished(name: str) -> RunFolder:
     run = folder.find(name)
     run.refuse_others()
-    state = fold(ledger.read_events(run.path))
-    if state.finished is not None:
-        raise RunError(f"the run {run.record.name!r} is finished: {state.finished}")
-    return run, state
+    finished = fold(ledger.read_events(run.path)).finished
+    if finished is not None:
+        raise RunError(f"the run {run.record.name!r} is finished: {finished}")
+    return run
 
 
 def _jobs(run: RunFolder, slurm: Slurm) -> tuple[list[int], list[int]]:

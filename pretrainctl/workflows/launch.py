@@ -5,9 +5,10 @@ from __future__ import annotations
 import getpass
 import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pretrainctl.errors import InputError, MissingError, SlurmError
@@ -19,9 +20,10 @@ from pretrainctl.runs.folder import RunFolder
 from pretrainctl.schema.plan import Plan
 from pretrainctl.slurm.client import Slurm
 from pretrainctl.workflows.plan import make_plan
+from pretrainctl.workflows.reach import find_slurm_conf, slurm_at
 from pretrainctl.workflows.render import render_bundle
 
-__all__ = ["Launched", "launch", "queue_jobs"]
+__all__ = ["Launched", "launch", "queue_jobs", "test_launch"]
 
 
 @dataclass(frozen=True)
@@ -47,15 +49,11 @@ def launch(
 ) -> Launched | None:
     """Launch a run; None where `confirm` said no.
 
-    Everything that can be refused is refused before the run folder is made; when sbatch refuses, the folder is
-    removed again and SlurmError carries its words. Where it is not known whether sbatch accepted the job, the
-    folder stays and `reconcile` finds out; after Ctrl-C it stays as a stopped run.
+    Everything that can be refused is refused before the run folder is made, and so is a controller that does not
+    answer; when sbatch refuses, the folder is removed again and SlurmError carries its words. Where it is not known
+    whether sbatch accepted the job, the folder stays and `reconcile` finds out; after Ctrl-C it stays as a stopped
+    run.
     """
-    if not Slurm().is_here():
-        raise MissingError(
-            "there is no Slurm here: sbatch is not on the PATH",
-            hint='run this on a login node, or try `pretrainctl sandbox up` and `eval "$(pretrainctl sandbox env)"`',
-        )
     plan = make_plan(recipe, cluster, set_values=set_values, name=name, mail_type=mail_type, mail_user=mail_user)
     run_dir = folder.roots()[0] / folder.check_name(plan.name)
     folder.refuse_existing(run_dir)
@@ -63,15 +61,18 @@ def launch(
     record, settings, bundle = render_bundle(plan, run_dir, python=python, salt=str(created))
     if settings is not None:
         _refuse_missing_data(settings)
+    slurm_conf, slurm = _slurm_for(plan)
+    slurm_cluster = slurm.cluster_name()
     if not confirm(plan, run_dir):
         return None
     first = not run_dir.parent.exists()
-    run = folder.create(run_dir, _identity(plan, record, created), bundle)
+    identity = replace(_identity(plan, record, created), slurm_conf=slurm_conf, slurm_cluster=slurm_cluster)
+    run = folder.create(run_dir, identity, bundle)
     for file, text in snapshot.take_snapshot(Path.cwd()).items():
         (run.path / "code" / file).write_text(text, encoding="utf-8")
     record.checkpoint.directory.mkdir(parents=True, exist_ok=True)
     try:
-        job_ids, messages = queue_jobs(run, record, Slurm())
+        job_ids, messages = queue_jobs(run, record, slurm)
     except SlurmError as error:
         if error.status is not None and not ledger.read_events(run.path):
             shutil.rmtree(run.path)
@@ -83,6 +84,30 @@ def launch(
         ledger.append(run.path, "stopped", "the launch was interrupted")
         raise
     return Launched(run, plan, job_ids, messages)
+
+
+def test_launch(recipe: str, cluster: str | None, *, set_values: Sequence[str], name: str | None) -> tuple[Plan, str]:
+    """The plan of a launch, and what Slurm says to its script (`sbatch --test-only`); nothing is submitted or made.
+
+    SlurmError with Slurm's own words where it would refuse.
+    """
+    plan = make_plan(recipe, cluster, set_values=set_values, name=name)
+    _, _, bundle = render_bundle(plan, folder.roots()[0] / folder.check_name(plan.name))
+    with tempfile.TemporaryDirectory(prefix="pretrainctl-") as aside:
+        script = Path(aside) / "job.sbatch"
+        script.write_text(bundle.files["job.sbatch"], encoding="utf-8")
+        return plan, _slurm_for(plan)[1].test_only(script)
+
+
+def _slurm_for(plan: Plan) -> tuple[str, Slurm]:
+    """SLURM_CONF of the Slurm that the plan goes to, empty for the host's own, and that Slurm."""
+    if not Slurm().is_here():
+        raise MissingError(
+            "there is no Slurm here: sbatch is not on the PATH",
+            hint="run this on a login node, or try it with `pretrainctl sandbox up` and `--cluster sandbox`",
+        )
+    slurm_conf = find_slurm_conf(plan.profile)
+    return slurm_conf, slurm_at(slurm_conf)
 
 
 def queue_jobs(

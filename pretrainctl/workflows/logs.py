@@ -4,15 +4,34 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from pretrainctl.errors import RunError
+from pretrainctl.records.run import EventKind
 from pretrainctl.runs import folder, ledger
 from pretrainctl.runs.folder import RunFolder
 from pretrainctl.runs.log_tail import follow, tail
 from pretrainctl.runs.state import fold
 
-__all__ = ["follow_log", "log_file", "log_lines"]
+__all__ = ["LogLine", "follow_log", "log_file", "log_lines"]
+
+_TOLD: frozenset[EventKind] = frozenset(
+    {
+        *("claimed", "node_dead", "checkpoint_gate", "restart_started", "restart_ended", "decided"),
+        *("stop_requested", "cancel_requested", "resume_requested", "finished", "stopped"),
+    }
+)
+_PAUSE = 1.0
+"""Seconds between two looks into the ledger."""
+
+
+@dataclass(frozen=True)
+class LogLine:
+    """A line of the training program, or what pretrainctl itself has to say between them."""
+
+    text: str
+    of_program: bool
 
 
 def log_file(name: str, attempt: int | None = None, restart: int | None = None) -> Path:
@@ -36,29 +55,51 @@ def log_lines(name: str, lines: int, attempt: int | None = None, restart: int | 
     return tail(log_file(name, attempt, restart), lines)
 
 
-def follow_log(name: str) -> Iterator[str]:
-    """Lines of the run as they come, over restarts and attempts, until the run has finished or is stopped."""
+def follow_log(name: str, lines: int = 40) -> Iterator[LogLine]:
+    """The last `lines` lines, then lines as they come over restarts and attempts, until the run is over.
+
+    Between them stands what the attempts decide: without it, a dead node is no more than a log that breaks off.
+    """
     run = folder.find(name)
 
     def newest() -> Path | None:
         logs = [path / "training.log" for _, _, path in run.restart_dirs()]
         return next((path for path in reversed(logs) if path.exists()), None)
 
-    yield from follow(newest, _Ended(run))
+    news = _News(run)
+    for line in follow(newest, news.is_over, lines=lines):
+        yield from news.take()
+        if line is not None:
+            yield LogLine(line, of_program=True)
+    yield from news.take()
 
 
-class _Ended:
-    """Whether a run is over, looked up at most once a second."""
+class _News:
+    """Events of a run that came since it was made, looked up at most once a second."""
 
     def __init__(self, run: RunFolder) -> None:
         self.run = run
+        self._seen = {(event.attempt, event.sequence) for event in ledger.read_events(run.path)}
+        self._waiting: list[LogLine] = []
         self._next = 0.0
         self._over = False
 
-    def __call__(self) -> bool:
+    def is_over(self) -> bool:
+        """Whether the run has finished, or is stopped and its attempt has ended."""
         if not self._over and time.monotonic() >= self._next:
-            state = fold(ledger.read_events(self.run.path))
-            settled = state.owner is None or state.owner.ended
-            self._over = state.finished is not None or (state.stopped is not None and settled)
-            self._next = time.monotonic() + 1.0
+            events = ledger.read_events(self.run.path)
+            for event in events:
+                if (event.attempt, event.sequence) not in self._seen:
+                    self._seen.add((event.attempt, event.sequence))
+                    if event.kind in _TOLD:
+                        whose = f"attempt {event.attempt}: " if event.attempt else ""
+                        self._waiting.append(LogLine(f"{whose}{event.message}", of_program=False))
+            state = fold(events)
+            self._over = state.finished is not None or (state.stopped is not None and state.open_attempt is None)
+            self._next = time.monotonic() + _PAUSE
         return self._over
+
+    def take(self) -> Iterator[LogLine]:
+        """What has come since the last call."""
+        waiting, self._waiting = self._waiting, []
+        yield from waiting

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
 from pretrainctl.errors import SlurmError
 from pretrainctl.metrics.series import Series, read_series
@@ -21,12 +22,19 @@ from pretrainctl.runs.log_tail import tail
 from pretrainctl.runs.state import AttemptState, fold
 from pretrainctl.slurm.client import Slurm
 
-__all__ = ["Past", "evidence_of", "look_back", "restart_summaries", "saved_step"]
+__all__ = ["Past", "evidence_of", "expected_checkpoint", "look_back", "restart_summaries"]
 
 _LOG_LINES = 400
 _SETTLE_PATIENCE = 30.0
 """Seconds to wait for Slurm to say how a job that has just ended did end."""
 _UNSETTLED = {JobClass.ENDING, JobClass.RUNNING, JobClass.UNKNOWN}
+
+
+class ExpectedCheckpoint(TypedDict):
+    """Whether there must be a checkpoint, and the step of the newest recorded save: arguments of the gate."""
+
+    expected: bool
+    last_saved_step: int | None
 
 
 @dataclass(frozen=True)
@@ -95,13 +103,25 @@ def evidence_of(
     )
 
 
-def saved_step(run: RunFolder) -> int | None:
+def _saved_step(run: RunFolder) -> int | None:
     """The step of the newest completed save that the run recorded, None where it never completed one."""
     for _, _, path in reversed(list(run.restart_dirs())):
         saved = _series(path).saved
         if saved:
             return saved[-1].step
     return None
+
+
+def expected_checkpoint(run: RunFolder) -> ExpectedCheckpoint:
+    """What the run's own record says of its checkpoints, for the gate.
+
+    A program without telemetry records no saves: there, that an earlier gate found one says that one must be there.
+    """
+    last_saved = _saved_step(run)
+    found_before = any(
+        event.kind == "checkpoint_gate" and event.data.get("resume_tag") for event in ledger.read_events(run.path)
+    )
+    return {"expected": last_saved is not None or found_before, "last_saved_step": last_saved}
 
 
 def restart_summaries(run: RunFolder, attempt: int) -> list[RestartSummary]:

@@ -3,53 +3,126 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from pretrainctl.errors import PretrainctlError, SlurmError
-from pretrainctl.records.job import JobClass
+from pretrainctl.records.job import Job, JobClass
 from pretrainctl.records.run import Action, Event, EventKind
 from pretrainctl.runs import folder, ledger
 from pretrainctl.runs.folder import RunFolder
-from pretrainctl.runs.state import fold
+from pretrainctl.runs.requests import ask_again
+from pretrainctl.runs.state import RunState, fold
 from pretrainctl.slurm.client import Slurm
 from pretrainctl.workflows.control import Outcome
 from pretrainctl.workflows.launch import queue_jobs
 from pretrainctl.workflows.look_back import look_back
+from pretrainctl.workflows.reach import reach_own
 
-__all__ = ["reconcile"]
+__all__ = ["Look", "reconcile"]
 
 
-def reconcile(name: str | None = None) -> list[Outcome]:
-    """Look once at a run, or at every run of this user under the roots.
+@dataclass(frozen=True)
+class Look:
+    """What a look at runs did. `outcomes` are those of runs that go on, or where something was done; `over` counts
+    the others, finished or stopped; `unknown` those where Slurm, or the run folder, could not be read."""
+
+    outcomes: tuple[Outcome, ...]
+    over: int
+    unknown: int
+
+
+def reconcile(name: str | None = None) -> Look:
+    """Look once at a run, or at every run of this user under the roots, with one question to each Slurm.
 
     What Slurm cannot say is unknown: then nothing is decided. With several runs, trouble with one is its outcome.
     """
     if name is not None:
-        return [_reconcile_one(folder.find(name), Slurm())]
+        run = folder.find(name)
+        outcome, _ = _reconcile_one(run, reach_own(run), None)
+        return Look((outcome,), 0, 0)
     runs, unreadable = folder.all_runs()
-    slurm = Slurm()
     outcomes = [Outcome("?", str(error)) for error in unreadable]
+    unknown = len(unreadable)
+    over = 0
+    queues = _Queues()
     for run in runs:
+        if not run.is_own():
+            continue
         try:
-            outcomes.append(_reconcile_one(run, slurm))
+            outcome, changed = _reconcile_one(run, *queues.of(run))
         except PretrainctlError as error:
-            outcomes.append(Outcome(run.record.name, f"nothing done: {error}"))
-    return outcomes
+            outcome, changed = Outcome(run.record.name, f"nothing done: {error}"), True
+            unknown += 1
+        if changed:
+            outcomes.append(outcome)
+        else:
+            over += 1
+    return Look(tuple(outcomes), over, unknown)
 
 
-def _reconcile_one(run: RunFolder, slurm: Slurm) -> Outcome:
-    run.refuse_others()
+class _Queues:
+    """What is queued on each Slurm that runs were submitted to, asked once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], tuple[Slurm, dict[str, list[Job]]] | PretrainctlError] = {}
+
+    def of(self, run: RunFolder) -> tuple[Slurm, list[Job]]:
+        """The run's Slurm, and the run's jobs there; its error again where it could not be asked."""
+        place = (run.record.slurm_conf, run.record.slurm_cluster)
+        if place not in self._known:
+            try:
+                slurm = reach_own(run)
+                self._known[place] = (slurm, slurm.all_queued())
+            except PretrainctlError as error:
+                self._known[place] = error
+        known = self._known[place]
+        if isinstance(known, PretrainctlError):
+            raise known
+        slurm, queued = known
+        return slurm, queued.get(run.record.job_name, [])
+
+
+def _reconcile_one(run: RunFolder, slurm: Slurm, jobs: Sequence[Job] | None) -> tuple[Outcome, bool]:
+    """What was done to one run, and False where it was over before and nothing had to be done.
+
+    `jobs` are its jobs in the queue, None where nobody has asked yet.
+    """
     events = ledger.read_events(run.path)
     state = fold(events)
-    jobs = slurm.queued(run.record.job_name)
+    if jobs is None:
+        jobs = slurm.queued(run.record.job_name)
     queued = [job.job_id for job in jobs if job.is_waiting]
     running = [job.job_id for job in jobs if job.is_running]
     for job_id in sorted({*queued, *running} - set(state.jobs)):
         ledger.append(run.path, "submitted", f"found job {job_id} by its name", data={"job_id": job_id})
     if state.finished is not None or state.stopped is not None:
-        slurm.cancel(queued)
-        word = "finished" if state.finished is not None else "stopped"
-        left = f"; cancelled {len(queued)} queued jobs" if queued else ""
-        return Outcome(run.record.name, f"{word}: {state.finished or state.stopped}{left}", tuple(queued))
+        return _settle(run, state, slurm, queued, running)
+    return _carry_on(run, events, slurm, queued, running), True
+
+
+def _settle(
+    run: RunFolder, state: RunState, slurm: Slurm, queued: Sequence[int], running: Sequence[int]
+) -> tuple[Outcome, bool]:
+    """Take away what a finished or stopped run still has in the queue. What runs of it is given its time to save,
+    except where it was cancelled."""
+    gone = [*queued, *(running if state.cancelled else ())]
+    slurm.cancel(gone)
+    if running and not state.cancelled and state.open_attempt is not None:
+        # The wish may never have reached the ranks: where it did, they have obeyed it, or will.
+        ask_again(run.path, "save_and_exit", state.open_attempt.attempt, "stop")
+    word = "finished" if state.finished is not None else "stopped"
+    message = f"{word}: {state.finished or state.stopped}"
+    if gone:
+        message += f"; cancelled {', '.join(map(str, gone))}"
+    elif running:
+        message += f"; job {running[0]} still ends"
+    return Outcome(run.record.name, message, tuple(gone)), bool(gone or running)
+
+
+def _carry_on(
+    run: RunFolder, events: Sequence[Event], slurm: Slurm, queued: Sequence[int], running: Sequence[int]
+) -> Outcome:
+    """See that a run that is neither finished nor stopped has a job, unless its last end says that it stops."""
     launch = run.launch()
     if queued or running:
         submitted: tuple[int, ...] = ()

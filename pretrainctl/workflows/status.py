@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from pretrainctl.errors import MissingError, RunError, SlurmError
@@ -13,13 +14,16 @@ from pretrainctl.runs import folder, ledger
 from pretrainctl.runs.folder import RunFolder
 from pretrainctl.runs.log_tail import tail
 from pretrainctl.runs.state import RunState, fold
-from pretrainctl.slurm.client import Slurm
+from pretrainctl.workflows.reach import reach
 
 __all__ = ["Phase", "RunStatus", "Survey", "survey"]
 
-Phase = Literal["finished", "stopped", "running", "queued", "no_job", "unknown"]
-"""`no_job`: not finished, not stopped, and nothing of it is queued or running: `reconcile` looks into it.
-`unknown`: Slurm could not be asked."""
+_NEWEST_JOBS = 4
+"""Jobs of a run that Slurm is asked about: the running one, those chained, and the last that ended."""
+
+Phase = Literal["finished", "stopped", "stopping", "running", "queued", "no_job", "unknown"]
+"""`stopping`: stopped, and a job of it has not ended yet. `no_job`: not finished, not stopped, and nothing of it is
+queued or running: `reconcile` looks into it. `unknown`: Slurm could not be asked."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,7 @@ class RunStatus:
     """One run; `step`, `tokens` and `loss` are those of the newest line of its metrics, None where there is none.
 
     `job_id` is the running job, or the first that is queued; `reason` why it waits; `expected_start` epoch s.
+    `nodes` are those of the running job, less `dead_nodes`, which it has lost.
     """
 
     name: str
@@ -45,6 +50,7 @@ class RunStatus:
     reason: str
     expected_start: float | None
     nodes: tuple[str, ...]
+    dead_nodes: tuple[str, ...]
     queued_jobs: int
     last_event: str
     last_event_time: float | None
@@ -64,7 +70,7 @@ def survey(name: str | None = None) -> Survey:
 
     An unreadable ledger of a named run is a LedgerError; in a survey of all it is a problem of that run alone.
     """
-    problems: list[str] = []
+    problems = [f"{root}, named by {folder.RUNS_VARIABLE}, does not exist" for root in folder.missing_roots()]
     if name is not None:
         runs = [folder.find(name)]
         states = {runs[0].path: fold(ledger.read_events(runs[0].path))}
@@ -77,14 +83,13 @@ def survey(name: str | None = None) -> Survey:
                 states[run.path] = fold(ledger.read_events(run.path))
             except RunError as error:
                 problems.append(str(error))
-    jobs, trouble = _ask_slurm(states.values())
-    if trouble:
-        problems.append(trouble)
+    jobs, trouble = _ask_slurms([(run, states[run.path]) for run in runs if run.path in states])
+    problems += trouble
     found = []
     for run in runs:
         try:
             if run.path in states:
-                found.append(_status(run, states[run.path], jobs))
+                found.append(_status(run, states[run.path], jobs.get(run.path)))
         except (RunError, OSError) as error:
             if name is not None:
                 raise
@@ -92,25 +97,41 @@ def survey(name: str | None = None) -> Survey:
     return Survey(tuple(found), tuple(problems))
 
 
-def _ask_slurm(states: Collection[RunState]) -> tuple[Mapping[int, Job] | None, str]:
-    wanted = [job for state in states if state.finished is None for job in state.jobs[-4:]]
-    if not wanted:
-        return {}, ""
-    try:
-        if not Slurm().is_here():
-            return None, "there is no Slurm here, so the state of jobs is unknown"
-        return Slurm().jobs(wanted), ""
-    except (SlurmError, MissingError) as error:
-        return None, f"Slurm could not be asked, so the state of jobs is unknown: {error}"
+def _ask_slurms(runs: Sequence[tuple[RunFolder, RunState]]) -> tuple[dict[Path, Mapping[int, Job]], list[str]]:
+    """The jobs of each run that is not finished, with one question to each Slurm; a run whose Slurm could not be
+    asked is absent, and the reason is among the problems."""
+    found: dict[Path, Mapping[int, Job]] = {}
+    groups: dict[str, list[tuple[RunFolder, RunState]]] = {}
+    for run, state in runs:
+        if state.finished is not None or not state.jobs:
+            found[run.path] = {}
+        else:
+            groups.setdefault(run.record.slurm_conf, []).append((run, state))
+    problems = []
+    for group in groups.values():
+        try:
+            jobs = reach(group[0][0]).jobs([job for _, state in group for job in state.jobs[-_NEWEST_JOBS:]])
+        except (SlurmError, MissingError) as error:
+            problems.append(f"Slurm could not be asked, so the state of jobs is unknown: {error}")
+            continue
+        # Job ids count from 1 on each cluster: the name, which is unique to the run, says whose job it is.
+        found |= {
+            run.path: {number: job for number, job in jobs.items() if job.name == run.record.job_name}
+            for run, _ in group
+        }
+    return found, problems
 
 
 def _status(run: RunFolder, state: RunState, jobs: Mapping[int, Job] | None) -> RunStatus:
+    """`jobs` None: Slurm could not be asked."""
     sample = _newest_sample(run)
     mine = [jobs[job] for job in state.jobs if job in jobs] if jobs is not None else []
     running = [job for job in mine if job.is_running]
     queued = [job for job in mine if job.is_waiting]
     last = [job for job in mine if state.owner is not None and job.job_id == state.owner.job_id]
     current = next(iter(running or queued or last), None)
+    held = current.nodes if current and current in running else ()
+    dead = state.open_attempt.dead_nodes if state.open_attempt is not None else ()
     launch = run.launch()
     return RunStatus(
         name=run.record.name,
@@ -128,7 +149,8 @@ def _status(run: RunFolder, state: RunState, jobs: Mapping[int, Job] | None) -> 
         job_state=current.state.text if current else "",
         reason=current.reason if current and current in queued else "",
         expected_start=current.expected_start if current else None,
-        nodes=current.nodes if current and current in running else (),
+        nodes=tuple(node for node in held if node not in dead),
+        dead_nodes=tuple(node for node in held if node in dead),
         queued_jobs=len(queued),
         last_event=state.last.message if state.last else "",
         last_event_time=state.last.time if state.last else None,
@@ -140,7 +162,7 @@ def _phase(state: RunState, running: bool, queued: bool, *, known: bool) -> Phas
     if state.finished is not None:
         return "finished"
     if running:
-        return "running"
+        return "running" if state.stopped is None else "stopping"
     if state.stopped is not None:
         return "stopped"
     if not known:

@@ -162,11 +162,11 @@ def test_the_variables_of_an_outer_allocation_do_not_reach_the_job(sandbox, slee
     assert job.submit is not None
 
 
-def test_a_requeued_job_has_two_starts(slurm, sleeper, name):
+def test_a_requeued_job_has_two_starts(sandbox, slurm, sleeper, name):
     job_id = slurm.submit(sleeper, job_name=name, options=[*SHORT, "--requeue"]).job_id
     running(slurm, job_id)
     wait_for(lambda: job_id in slurm.history([job_id]), 30, "accounting knows the start")
-    slurm.requeue(job_id)
+    sandbox.command("scontrol", "requeue", str(job_id))
     first, second = wait_for(
         lambda: len(starts := slurm.history([job_id]).get(job_id, [])) == 2 and starts, 30, "accounting has two"
     )
@@ -215,7 +215,7 @@ report["both"] = until(lambda: {"beats", "train-0"} <= set(slurm.step_ids(job)),
 # The next restart starts while the last one is still there, and while the beats go on.
 second = start(training_argv(shape, nodes[1:], step_name="train-1", task=[*tell, "2"]), "second")
 report["second"] = second.wait(30)
-slurm.cancel_step(slurm.step_ids(job)["train-0"])
+process.run(["scancel", "--signal=KILL", slurm.step_ids(job)["train-0"]], timeout=30, env=env)
 report["first"] = first.wait(30)
 report["beats_alive"] = beats.poll() is None
 report["left"] = sorted(slurm.step_ids(job))

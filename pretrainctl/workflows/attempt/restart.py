@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -176,7 +177,7 @@ class Restart:
         return f"train-{self.attempt.number}-{self.number}"
 
     def _environment(self) -> dict[str, str]:
-        launch, record = self.attempt.launch, self.attempt.record
+        launch = self.attempt.launch
         return {
             **step_environment(os.environ),
             **launch.environment,
@@ -185,11 +186,29 @@ class Restart:
             contract.RESTART_VARIABLE: str(self.number),
             contract.RESUME_TAG_VARIABLE: self.resume_tag or "",
             "MASTER_ADDR": node_names.master_address(self.nodes[0], launch.address),
-            "MASTER_PORT": str(node_names.master_port(launch.address, record.job_id, self.number)),
+            "MASTER_PORT": str(self._master_port()),
         }
+
+    def _master_port(self) -> int:
+        """The port that is derived from the job, or, where all nodes are this machine, the first free one from there:
+        another cluster on it may have a job of the same number."""
+        launch = self.attempt.launch
+        port = node_names.master_port(launch.address, self.attempt.record.job_id, self.number)
+        if launch.address.kind != "localhost":
+            return port
+        return next((candidate for candidate in range(port, min(port + 1000, 65536)) if _is_free(candidate)), port)
 
     def _read_end(self) -> End | None:
         return codec.read_if_whole(End, self.folder / "end.json")
 
     def _read_failure(self) -> Failure | None:
         return codec.read_if_whole(Failure, self.folder / "failure.json")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True

@@ -25,7 +25,7 @@ from pretrainctl.workflows.attempt.context import Attempt, this_job
 from pretrainctl.workflows.attempt.node_watch import NodeWatch
 from pretrainctl.workflows.attempt.restart import Restart, RestartEnd
 from pretrainctl.workflows.attempt.signals import Signals
-from pretrainctl.workflows.look_back import evidence_of, look_back, restart_summaries, saved_step
+from pretrainctl.workflows.look_back import evidence_of, expected_checkpoint, look_back, restart_summaries
 
 __all__ = ["run_attempt"]
 
@@ -159,12 +159,10 @@ def _taken_away(attempt: Attempt, end: RestartEnd) -> JobClass | None:
 
 def _open_gate(attempt: Attempt, restart: int) -> str | None:
     """The tag to resume from, None for a fresh start; CheckpointError where neither is right."""
-    last_saved = saved_step(attempt.run)
     result = gate(
         attempt.launch.checkpoint.directory,
         attempt.launch.checkpoint,
-        expected=last_saved is not None or _resumed_before(attempt),
-        last_saved_step=last_saved,
+        **expected_checkpoint(attempt.run),
         label=f"attempt-{attempt.number}-restart-{restart}",
         tasks_per_node=attempt.launch.srun.tasks_per_node,
     )
@@ -188,12 +186,6 @@ def _open_gate(attempt: Attempt, restart: int) -> str | None:
         },
     )
     return result.resume_tag
-
-
-def _resumed_before(attempt: Attempt) -> bool:
-    """Whether an earlier gate found a checkpoint: a program without telemetry records no saves."""
-    events = ledger.read_events(attempt.run.path)
-    return any(event.kind == "checkpoint_gate" and event.data.get("resume_tag") for event in events)
 
 
 def _find_rival(attempt: Attempt) -> str | None:

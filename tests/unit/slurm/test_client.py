@@ -258,14 +258,12 @@ def test_another_cluster_is_named_in_every_call(slurm_with):
 
 
 def test_cancel(slurm_with):
-    slurm, runner, _ = slurm_with(("scancel", ""), ("scancel", ""), ("scancel", ""))
+    slurm, runner, _ = slurm_with(("scancel", ""), ("scancel", ""))
     slurm.cancel([1, 2])
     slurm.cancel([3], signal="USR1")
-    slurm.cancel_step("7.2")
     assert runner.calls == [
         ["scancel", "1", "2"],
         ["scancel", "--signal=USR1", "3"],
-        ["scancel", "--signal=KILL", "7.2"],
     ]
 
 

@@ -24,9 +24,6 @@ class Queue:
     jobs_known: ClassVar[dict[int, Job]]
     away: ClassVar[bool]
 
-    def is_here(self) -> bool:
-        return True
-
     def jobs(self, ids: Sequence[int]) -> dict[int, Job]:
         if self.away:
             raise SlurmError("unable to contact slurm controller")
@@ -34,15 +31,17 @@ class Queue:
         return {job: self.jobs_known[job] for job in ids if job in self.jobs_known}
 
 
-def job(number: int, kind: JobClass, **more: object) -> Job:
-    return Job(number, "name", StateMeaning(kind.name, kind, alive=True), **more)
+def job(number: int, kind: JobClass, name: str = "a", **more: object) -> Job:
+    return Job(number, name, StateMeaning(kind.name, kind, alive=True), **more)
 
 
 @pytest.fixture
 def roots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     made = [tmp_path / "mine", tmp_path / "group"]
+    for root in made:
+        root.mkdir()
     monkeypatch.setenv("PRETRAINCTL_RUNS", ":".join(map(str, made)))
-    monkeypatch.setattr(status, "Slurm", Queue)
+    monkeypatch.setattr(status, "reach", lambda _run: Queue())
     monkeypatch.setattr(Queue, "asked", [], raising=False)
     monkeypatch.setattr(Queue, "jobs_known", {}, raising=False)
     monkeypatch.setattr(Queue, "away", False, raising=False)
@@ -72,12 +71,34 @@ def test_runs_of_all_roots_cost_one_question(roots: list[Path], launch: dict[str
     run(roots[1], "c", launch, 4)
     Queue.jobs_known = {
         1: job(1, JobClass.RUNNING, nodes=("node01",)),
-        3: job(3, JobClass.PENDING, reason="Resources", expected_start=5.0),
+        3: job(3, JobClass.PENDING, "b", reason="Resources", expected_start=5.0),
+        4: job(4, JobClass.RUNNING, "of-another-cluster"),
     }
     found = {one.name: one for one in status.survey().runs}
     assert Queue.asked == [[1, 2, 3, 4]]
     assert {name: one.phase for name, one in found.items()} == {"a": "running", "b": "queued", "c": "no_job"}
     assert (found["b"].job_id, found["b"].reason, found["b"].expected_start) == (3, "Resources", 5.0)
+
+
+def test_a_stopped_run_whose_job_still_runs_is_stopping_and_its_dead_nodes_are_told(
+    roots: list[Path], launch: dict[str, object]
+) -> None:
+    folder = run(roots[0], "a", launch, 1)
+    (folder / "attempts" / "0001").mkdir(parents=True)
+    ledger.append(folder, "claimed", "claimed", attempt=1, data={"job_id": 1})
+    ledger.append(folder, "node_dead", "node02 is dead", attempt=1, data={"node": "node02"})
+    ledger.append(folder, "stop_requested", "stop asked for")
+    Queue.jobs_known = {1: job(1, JobClass.RUNNING, nodes=("node01", "node02"))}
+    (found,) = status.survey().runs
+    assert (found.phase, found.nodes, found.dead_nodes) == ("stopping", ("node01",), ("node02",))
+
+
+def test_a_folder_that_is_named_and_missing_is_said(roots: list[Path], launch: dict[str, object]) -> None:
+    roots[0].rmdir()
+    run(roots[1], "b", launch)
+    found = status.survey()
+    assert [one.name for one in found.runs] == ["b"]
+    assert str(roots[0]) in found.problems[0]
 
 
 def test_what_slurm_cannot_say_is_unknown(roots: list[Path], launch: dict[str, object]) -> None:
