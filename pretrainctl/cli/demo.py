@@ -62,3 +62,7 @@ def demo(
             *view.describe_summary(report.summary),
         ]
     )
+    if folder is not None or keep:
+        view.note(f"the run folder is {report.path}")
+    else:
+        view.note("its folder was a temporary one; `pretrainctl demo --folder DIR` leaves it to look at")

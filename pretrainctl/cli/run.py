@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pwd
 import sys
 import time
 from pathlib import Path
@@ -152,13 +153,24 @@ def _describe(run: RunStatus) -> list[tuple[str, str]]:
         ("tokens", "" if run.tokens is None else f"{run.tokens:,}"),
         ("loss", "" if run.loss is None else f"{run.loss:.4f}"),
         ("attempts", f"{run.attempts}, restarts inside them {run.restarts}"),
-        ("job", "" if run.job_id is None else f"{run.job_id} {run.job_state}"),
+        ("job", "" if run.job_id is None else f"{run.job_id} {_with_user_name(run.job_state)}"),
         ("nodes", ", ".join(run.nodes) + (f"; dead: {', '.join(run.dead_nodes)}" if run.dead_nodes else "")),
         ("waits for", run.reason),
         ("expected start", start),
         ("chained jobs queued", str(run.queued_jobs)),
         ("last event", f"{run.last_event} ({view.ago(run.last_event_time)})" if run.last_event else ""),
     ]
+
+
+def _with_user_name(state: str) -> str:
+    """`CANCELLED by 1000` with the user's name, where this host knows it."""
+    words, by, number = state.partition(" by ")
+    if not by or not number.isdigit():
+        return state
+    try:
+        return f"{words} by {pwd.getpwuid(int(number)).pw_name}"
+    except KeyError:
+        return state
 
 
 def logs(

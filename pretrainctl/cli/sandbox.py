@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pretrainctl.cli import view
+from pretrainctl.units import show_size
 
 if TYPE_CHECKING:
     from pretrainctl.sandbox import SandboxStatus
@@ -50,15 +51,21 @@ def up(
 
 
 @app.command()
-def down(root: Root = None, as_json: Json = False) -> None:
+def down(
+    root: Root = None,
+    purge: Annotated[bool, typer.Option("--purge", help="Remove its folder too, with the history of jobs.")] = False,
+    as_json: Json = False,
+) -> None:
     """Stop all of it, jobs included; the history of jobs is kept for the next `up`."""
     from pretrainctl.workflows import sandbox
 
-    count = sandbox.down(root, say=view.note)
+    ended = sandbox.down(root, purge=purge, say=view.note)
     if as_json:
-        view.print_json({"processes_ended": count})
-    else:
-        view.note(f"down: {count} processes ended" if count else "nothing was up")
+        view.print_json(ended)
+        return
+    view.note(f"down: {ended.processes} processes ended" if ended.processes else "nothing was up")
+    if ended.bytes_left:
+        view.note(f"its history, {show_size(ended.bytes_left)}, stays in {ended.root}; `--purge` removes it")
 
 
 @app.command()

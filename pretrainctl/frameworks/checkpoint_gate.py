@@ -89,6 +89,8 @@ def gate(
                 f"{last_saved_step - chosen.step} steps are done again"
             )
         if pointer != chosen.tag:
+            if (directory / POINTER).is_dir():
+                notes.append(f"{POINTER} was a folder; it was moved to {set_aside(directory, POINTER, label)}")
             write_pointer(directory, chosen.tag)
             rewritten = True
     elif pointer is not None:

@@ -5,6 +5,7 @@ It drives the product as a user does, by its own commands, and believes nothing 
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import signal
 import sys
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pretrainctl import process
-from pretrainctl.errors import CommandError, NotReachedError
+from pretrainctl.errors import CommandError, MissingError, NotReachedError
 from pretrainctl.records.run import Event
 from pretrainctl.records.sample import Summary
 from pretrainctl.runs import ledger
@@ -38,7 +39,8 @@ _TOLD = {"claimed", "chained", "checkpoint_gate", "restart_started", "node_dead"
 
 @dataclass(frozen=True)
 class DemoReport:
-    """What the run's own record says; `seconds` from launch to the end, `killed` the node that was killed."""
+    """What the run's own record says; `seconds` from launch to the end, `killed` the node that was killed, `path` the
+    run folder."""
 
     finished: str
     seconds: float
@@ -47,14 +49,22 @@ class DemoReport:
     attempts: int
     restarts: int
     summary: Summary
+    path: str
 
 
 def demo(folder: Path, *, say: Say, confirm: Callable[[str], bool], keep: bool = False) -> DemoReport:
     """Run the demo in `folder`, which is made; the sandbox is taken down at the end, whatever happens.
 
-    NotReachedError where the run's record does not say that the target was reached. With `keep` the sandbox
+    MissingError, before anything is started, where the training environment is not there. NotReachedError where the
+    run's record does not say that the target was reached. With `keep` the sandbox
     stays up. `confirm` is asked before Debian packages are installed.
     """
+    missing = [name for name in ("numpy", "torch", "deepspeed") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise MissingError(
+            f"the demo trains, and {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not in this environment",
+            hint="pip install -e '.[demo]'",
+        )
     folder.mkdir(parents=True, exist_ok=True)
     sandbox = Sandbox(folder / "sandbox", say=say)
     try:
@@ -146,6 +156,7 @@ def _report(run: RunFolder, seconds: float, killed: str) -> DemoReport:
         attempts=len(run.attempts()),
         restarts=sum(event.kind == "restart_started" for event in events) - len(run.attempts()),
         summary=summarize_run(run),
+        path=str(run.path),
     )
 
 

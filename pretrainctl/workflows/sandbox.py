@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pretrainctl.errors import MissingError
 from pretrainctl.sandbox import Sandbox, SandboxStatus, Shape, packages
 
-__all__ = ["Say", "down", "env", "kill_node", "revive_node", "status", "up"]
+__all__ = ["Ended", "Say", "down", "env", "kill_node", "revive_node", "status", "up"]
 
 Say = Callable[[str], None]
 
@@ -43,9 +44,23 @@ def _shape(last: Shape | None, nodes: int | None, gpus: int | None) -> Shape | N
     return replace(shape, nodes=shape.nodes if nodes is None else nodes, gpus=shape.gpus if gpus is None else gpus)
 
 
-def down(root: Path | None, *, say: Say) -> int:
-    """End every process of the sandbox; how many there were."""
-    return Sandbox(root, say=say).down()
+@dataclass(frozen=True)
+class Ended:
+    """What `down` did: processes ended, and what lies in the sandbox's folder still."""
+
+    root: str
+    processes: int
+    bytes_left: int
+
+
+def down(root: Path | None, *, purge: bool = False, say: Say) -> Ended:
+    """End every process of the sandbox; with `purge`, remove its folder too."""
+    sandbox = Sandbox(root, say=say)
+    processes = sandbox.down()
+    if purge and sandbox.shape is not None:  # a folder that no sandbox was made in is none of ours
+        shutil.rmtree(sandbox.root)
+    files = (path.lstat() for path in sandbox.root.rglob("*")) if sandbox.shape is not None else ()
+    return Ended(str(sandbox.root), processes, sum(file.st_size for file in files))
 
 
 def status(root: Path | None) -> SandboxStatus:

@@ -52,11 +52,11 @@ class Site:
     environment: Mapping[str, str]
 
     def command(self, *words: str, timeout: float = 120.0) -> subprocess.CompletedProcess[str]:
-        """Run `pretrainctl ...` as a user does."""
+        """Run `pretrainctl ...` as a user does: it finds the Slurm of the profile, or of the run, by itself."""
         return subprocess.run(
             [sys.executable, "-m", "pretrainctl", *words],
             cwd=self.folder,
-            env=dict(self.environment),
+            env={name: value for name, value in self.environment.items() if name != "SLURM_CONF"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

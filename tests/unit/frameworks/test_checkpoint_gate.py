@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from pretrainctl.errors import CheckpointError, UnreadableError
 from pretrainctl.frameworks import checkpoint_gate, zero_checkpoint
-from pretrainctl.frameworks.checkpoint_gate import GateResult, gate
+from pretrainctl.frameworks.checkpoint_gate import GateResult, check, gate
 from pretrainctl.frameworks.zero_checkpoint import read_pointer, tags
 
 
@@ -49,6 +50,28 @@ def test_tree_a_latest_names_a_tag_that_is_not_there(two) -> None:
 def test_tree_b_latest_is_missing(two) -> None:
     assert run_gate(two).resume_tag == "global_step8000"
     assert read_pointer(two.directory) == "global_step8000"
+
+
+def test_latest_is_a_folder(two) -> None:
+    (two.directory / "latest").mkdir()
+    (two.directory / "latest" / "kept").touch()
+    result = run_gate(two)
+    assert result.resume_tag == "global_step8000"
+    assert read_pointer(two.directory) == "global_step8000"
+    assert (two.directory / "quarantine" / "latest.attempt-0002" / "kept").exists()
+    assert "was a folder" in result.notes[-1] + result.notes[-2]
+
+
+def test_a_check_says_what_the_gate_would_and_changes_nothing(two) -> None:
+    (two.directory / "global_step8500").mkdir()
+    before = sorted(two.directory.rglob("*"))
+    asked = {"expected": True, "last_saved_step": 8500}
+    assert check(two.directory, two.layout(), **asked) == "global_step8000"
+    for name in ("global_step7000", "global_step8000"):
+        shutil.rmtree(two.directory / name)
+    with pytest.raises(CheckpointError, match="a save at step 8500 was recorded"):
+        check(two.directory, two.layout(), **asked)
+    assert {path for path in before if path.exists()} == set(two.directory.rglob("*"))
 
 
 def test_tree_c_the_newest_holds_empty_files(two) -> None:

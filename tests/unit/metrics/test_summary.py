@@ -79,6 +79,8 @@ def test_time_to_recover_runs_through_starts_that_did_nothing_new(tmp_path: Path
     assert summary.recovered == (Recovered(3, 0, 20, 21, 182.0), Recovered(4, 0, 25, 26, 72.0))
     assert summary.startup_seconds == (30.0, 30.0, 30.0, 30.0)
     assert (summary.starts, summary.steps_repeated) == (5, 5 + 10)
+    # Where a person kept the run stopped after attempt 3, the wait until attempt 4 is not the run's.
+    assert summarize(read_series(paths), resumes=[3]).recovered == (Recovered(3, 0, 20, 21, 182.0),)
 
 
 def test_where_the_run_stands_while_steps_are_done_again(tmp_path: Path) -> None:
