@@ -10,6 +10,9 @@ from pretrainctl.records.run import Event
 
 __all__ = ["AttemptState", "RunState", "fold"]
 
+_WISHED = {"", "user_cancel", "stopped"}
+"""Classes of stops that a person wished for; an event without a class is one of them."""
+
 
 @dataclass(frozen=True)
 class AttemptState:
@@ -36,13 +39,14 @@ class RunState:
     """What the ledger says of the run.
 
     `finished` and `stopped` are the messages that said so, None where nothing did. A stop holds until a resume:
-    `cancelled` where a person wants the jobs ended at once. `resumed_after` is the newest attempt that existed at the
+    `failed` where nobody wished it, `cancelled` where a person wants the jobs ended at once. `resumed_after` is the newest attempt that existed at the
     last resume; what attempts up to it did is past and stops nothing; `resumes` are those of all resumes. `jobs` are
     all Slurm job ids of the run, oldest first.
     """
 
     finished: str | None
     stopped: str | None
+    failed: bool
     cancelled: bool
     resumed_after: int
     resumes: tuple[int, ...]
@@ -68,18 +72,20 @@ def fold(events: Sequence[Event]) -> RunState:
     resumed_after = resumes[-1].after_attempt if resumes else 0
     resume_sequence = resumes[-1].sequence if resumes else 0
     finished = stopped = None
-    cancelled = False
+    failed = cancelled = False
     for event in events:
         current = event.sequence > resume_sequence if event.attempt == 0 else event.attempt > resumed_after
         if event.kind == "finished":
             finished = event.message
         elif current and event.kind in {"stopped", "stop_requested", "cancel_requested"}:
             stopped = event.message
+            failed = event.kind == "stopped" and event.data.get("class", "") not in _WISHED
             cancelled = cancelled or event.kind == "cancel_requested"
     numbers = sorted({event.attempt for event in events if event.attempt})
     return RunState(
         finished=finished,
         stopped=stopped,
+        failed=failed,
         cancelled=cancelled,
         resumed_after=resumed_after,
         resumes=tuple(event.after_attempt for event in resumes),

@@ -100,5 +100,6 @@ class Plan(Part):
     def checkpoint_directory(self, run_dir: Path) -> Path:
         """Where the checkpoints of this run lie when its folder is `run_dir`."""
         if self.recipe.program is not None:
-            return Path(self.recipe.program.checkpoint.directory.replace("{run_dir}", str(run_dir)))
+            # A relative one starts where the program runs, which is the run folder.
+            return run_dir / self.recipe.program.checkpoint.directory.replace("{run_dir}", str(run_dir))
         return self.recipe.checkpoint.directory or run_dir / "checkpoints"

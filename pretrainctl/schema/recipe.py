@@ -233,7 +233,7 @@ class ProgramCheckpoint(Part):
     """Where the checkpoints of a training program of your own lie."""
 
     directory: Text
-    """The path; `{run_dir}` stands for the run folder."""
+    """The path; `{run_dir}` stands for the run folder, where a relative one starts."""
     layout: Literal["deepspeed"] = "deepspeed"
     """Which files a complete one has."""
 

@@ -21,8 +21,16 @@ __all__ = ["Phase", "RunStatus", "Survey", "survey"]
 _NEWEST_JOBS = 4
 """Jobs of a run that Slurm is asked about: the running one, those chained, and the last that ended."""
 
-Phase = Literal["finished", "stopped", "stopping", "running", "queued", "no_job", "unknown"]
-"""`stopping`: stopped, and a job of it has not ended yet. `no_job`: not finished, not stopped, and nothing of it is
+Phase = Literal["finished", "stopped", "failed", "stopping", "running", "queued", "no_job", "unknown"]
+"""`stopped`: by a person. `failed`: by itself, for the reason in its last event. `stopping`: stopped, and a job of it
+has not ended yet. `no_job`: not finished, not stopped, and nothing of it is queued or running: `reconcile` looks into
+it. `unknown`: Slurm could not be asked."""
+
+_NEWEST_JOBS = 4
+"""Jobs of a run that Slurm is asked about: the running one, those chained, and the last that ended."""
+
+Phase = Literal["finished", "stopped", "failed", "stopping", "running", "queued", "no_job", "unknown"]
+"""`stopped`: by a person. `failed`: by itself, for the reason in its last event. `stopping`: stopped, and a job of it has not ended yet. `no_job`: not finished, not stopped, and nothing of it is
 queued or running: `reconcile` looks into it. `unknown`: Slurm could not be asked."""
 
 
@@ -164,7 +172,7 @@ def _phase(state: RunState, running: bool, queued: bool, *, known: bool) -> Phas
     if running:
         return "running" if state.stopped is None else "stopping"
     if state.stopped is not None:
-        return "stopped"
+        return "failed" if state.failed else "stopped"
     if not known:
         return "unknown"
     return "queued" if queued else "no_job"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -100,6 +101,7 @@ def test_a_loss_that_is_not_a_number_stops_the_run(site: Site) -> None:
     stopped = run.wait_for("stopped")
     assert stopped.data["class"] == "divergence"
     assert_nothing_goes_on(run, 2.0)
+    assert run.status()["phase"] == "failed"
 
 
 def test_a_night_is_not_lost_to_an_empty_event(site: Site, sandbox: Sandbox) -> None:
@@ -160,6 +162,39 @@ def test_a_job_cancelled_before_it_began_is_a_stop_for_reconcile_too(site: Site)
     assert run.status()["phase"] == "stopped"
     assert_nothing_goes_on(run, 2.0)
     site.slurm("scancel", filler.strip())
+
+
+def test_one_of_several_resumes_at_once_queues_the_job(site: Site) -> None:
+    run = launch(site, "resumed-by-all")
+    run.wait_for_step(12)
+    assert site.command("cancel", run.name).returncode == 0
+    wait_until(lambda: not run.jobs(), 60, "the jobs to end")
+    assert "is stopped already" in site.command("stop", "--save", run.name).stdout
+    assert len(run.events("stop_requested")) == 0
+    before = len(run.events("submitted"))
+    with ThreadPoolExecutor(4) as pool:
+        codes = sorted(done.returncode for done in pool.map(lambda _: site.command("resume", run.name), range(4)))
+    assert codes == [0, 6, 6, 6]
+    assert len(run.events("submitted")) == before + 1
+    run.wait_for_step(14)
+    refused = site.command("resume", run.name)
+    assert refused.returncode == 6
+    assert "is running" in refused.stderr
+    assert site.command("cancel", run.name).returncode == 0
+
+
+def test_a_resume_with_no_checkpoint_to_load_is_refused_before_the_queue(site: Site) -> None:
+    run = launch(site, "nothing-to-load")
+    run.wait_for_step(25)
+    assert site.command("cancel", run.name).returncode == 0
+    wait_until(lambda: not run.jobs(), 60, "the jobs to end")
+    for shard in run.folder.glob("checkpoints/global_step*/*optim_states.pt"):
+        shard.write_bytes(b"")
+    before = len(run.events("submitted"))
+    done = site.command("resume", run.name)
+    assert done.returncode == 8, done.stderr
+    assert "no usable checkpoint" in done.stderr
+    assert (run.jobs(), len(run.events("submitted"))) == ([], before)
 
 
 def test_a_run_folder_that_was_moved_is_refused(site: Site) -> None:
