@@ -39,9 +39,9 @@ class RunState:
     """What the ledger says of the run.
 
     `finished` and `stopped` are the messages that said so, None where nothing did. A stop holds until a resume:
-    `failed` where nobody wished it, `cancelled` where a person wants the jobs ended at once. `resumed_after` is the newest attempt that existed at the
-    last resume; what attempts up to it did is past and stops nothing; `resumes` are those of all resumes. `jobs` are
-    all Slurm job ids of the run, oldest first.
+    `failed` where nobody wished it, `cancelled` where a person wants the jobs ended at once. `resumed_after` is the
+    newest attempt that existed at the last resume; what attempts up to it did is past and stops nothing; `resumes` are
+    those of all resumes. `jobs` are all Slurm job ids of the run, oldest first.
     """
 
     finished: str | None

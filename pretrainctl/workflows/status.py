@@ -18,9 +18,6 @@ from pretrainctl.workflows.reach import reach
 
 __all__ = ["Phase", "RunStatus", "Survey", "survey"]
 
-_NEWEST_JOBS = 4
-"""Jobs of a run that Slurm is asked about: the running one, those chained, and the last that ended."""
-
 Phase = Literal["finished", "stopped", "failed", "stopping", "running", "queued", "no_job", "unknown"]
 """`stopped`: by a person. `failed`: by itself, for the reason in its last event. `stopping`: stopped, and a job of it
 has not ended yet. `no_job`: not finished, not stopped, and nothing of it is queued or running: `reconcile` looks into
@@ -28,10 +25,6 @@ it. `unknown`: Slurm could not be asked."""
 
 _NEWEST_JOBS = 4
 """Jobs of a run that Slurm is asked about: the running one, those chained, and the last that ended."""
-
-Phase = Literal["finished", "stopped", "failed", "stopping", "running", "queued", "no_job", "unknown"]
-"""`stopped`: by a person. `failed`: by itself, for the reason in its last event. `stopping`: stopped, and a job of it has not ended yet. `no_job`: not finished, not stopped, and nothing of it is
-queued or running: `reconcile` looks into it. `unknown`: Slurm could not be asked."""
 
 
 @dataclass(frozen=True)
