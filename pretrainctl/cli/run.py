@@ -111,7 +111,8 @@ def status(
     from pretrainctl.workflows.status import survey
 
     found = survey(name)
-    for problem in found.problems:
+    problems = [*found.problems, *(f"{run.name}: {text}" for run in found.runs for text in run.warnings)]
+    for problem in problems if name is None else found.problems:
         view.note(f"warning: {problem}")
     if as_json:
         view.print_json(found.runs[0] if name is not None else found.runs)
@@ -158,6 +159,7 @@ def _describe(run: RunStatus) -> list[tuple[str, str]]:
         ("waits for", run.reason),
         ("expected start", start),
         ("chained jobs queued", str(run.queued_jobs)),
+        ("warning", "; ".join(run.warnings)),
         ("last event", f"{run.last_event} ({view.ago(run.last_event_time)})" if run.last_event else ""),
     ]
 

@@ -40,6 +40,7 @@ EventKind = Literal[
     "checkpoint_gate",
     "restart_started",
     "node_dead",
+    "checkpoint_unusable",
     "save_asked",
     "restart_ended",
     "decided",

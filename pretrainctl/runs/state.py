@@ -32,6 +32,7 @@ class AttemptState:
     resume_step: int | None
     restarts: int
     dead_nodes: tuple[str, ...]
+    warnings: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -124,4 +125,5 @@ def _attempt(number: int, events: Sequence[Event]) -> AttemptState:
         resume_step=gates[-1].data.get("resume_step") if gates else None,
         restarts=sum(event.kind == "restart_started" for event in events),
         dead_nodes=tuple(str(event.data.get("node", "")) for event in events if event.kind == "node_dead"),
+        warnings=tuple(event.message for event in events if event.kind == "checkpoint_unusable"),
     )

@@ -18,7 +18,15 @@ __all__ = ["LogLine", "follow_log", "log_file", "log_lines"]
 
 _TOLD: frozenset[EventKind] = frozenset(
     {
-        *("claimed", "node_dead", "checkpoint_gate", "restart_started", "restart_ended", "decided"),
+        *(
+            "claimed",
+            "node_dead",
+            "checkpoint_gate",
+            "checkpoint_unusable",
+            "restart_started",
+            "restart_ended",
+            "decided",
+        ),
         *("stop_requested", "cancel_requested", "resume_requested", "finished", "stopped"),
     }
 )

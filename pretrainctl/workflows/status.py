@@ -55,6 +55,7 @@ class RunStatus:
     queued_jobs: int
     last_event: str
     last_event_time: float | None
+    warnings: tuple[str, ...]
     last_sample_time: float | None
 
 
@@ -155,6 +156,7 @@ def _status(run: RunFolder, state: RunState, jobs: Mapping[int, Job] | None) -> 
         queued_jobs=len(queued),
         last_event=state.last.message if state.last else "",
         last_event_time=state.last.time if state.last else None,
+        warnings=state.owner.warnings if state.owner is not None else (),
         last_sample_time=sample.get("time"),
     )
 

@@ -21,6 +21,7 @@ from pretrainctl.slurm import nodes as node_names
 from pretrainctl.slurm import steps
 from pretrainctl.slurm.environment import step_environment
 from pretrainctl.workflows.attempt.chain import Chain
+from pretrainctl.workflows.attempt.checkpoint_watch import CheckpointWatch
 from pretrainctl.workflows.attempt.context import Attempt
 from pretrainctl.workflows.attempt.node_watch import NodeWatch
 
@@ -110,9 +111,11 @@ class Restart:
     def _watch(self, child: process.Child) -> tuple[DeadNode, ...]:
         """Until there is something that ends a restart: the end record, a dead node, a failure, the end of srun."""
         begun: float | None = time.monotonic()
+        checkpoints = CheckpointWatch(self.attempt)
         while True:
             self.watch.poll(_TICK)
             self.chain.tick()
+            checkpoints.tick()
             self._pass_on_signals()
             if begun is not None and time.monotonic() - begun > _STEP_KNOWN_AFTER:
                 self._find_step()
