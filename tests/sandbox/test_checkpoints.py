@@ -129,10 +129,13 @@ def test_the_newest_complete_tag_is_taken_whatever_is_damaged(site: Site, saved:
 
 def test_when_every_tag_is_bad_the_run_stops_and_never_begins_anew(site: Site, saved: TrainingRun) -> None:
     folder = restore(saved)
+    # The nodes are taken, so that the checkpoints go bad while the resumed job waits.
+    filler = site.slurm("sbatch", "--parsable", "--nodes=4", "--exclusive", "--output=/dev/null", "--wrap=sleep 90")
+    assert site.command("resume", saved.name).returncode == 0
     for tag in folder.glob("global_step*"):
         shard(tag).write_bytes(b"")
     steps = len(saved.samples())
-    assert site.command("resume", saved.name).returncode == 0
+    site.slurm("scancel", filler.strip())
     stopped = wait_until(lambda: saved.events("stopped"), 60, f"the stop; {saved.story()}")[-1]
     assert stopped.data["class"] == "checkpoint_incomplete"
     assert "no usable checkpoint" in stopped.message
@@ -141,3 +144,9 @@ def test_when_every_tag_is_bad_the_run_stops_and_never_begins_anew(site: Site, s
     assert not (folder / "quarantine").exists(), "nothing is moved where nothing can be chosen"
     listed = json.loads(site.command("checkpoints", saved.name, "--json").stdout)
     assert {entry["status"] for entry in listed} == {"corrupt"}
+    # The same is known before a job waits for it.
+    submitted = len(saved.events("submitted"))
+    done = site.command("resume", saved.name)
+    assert done.returncode == 8, done.stderr
+    assert "no usable checkpoint" in done.stderr
+    assert (saved.jobs(), len(saved.events("submitted"))) == ([], submitted)

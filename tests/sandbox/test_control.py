@@ -183,20 +183,6 @@ def test_one_of_several_resumes_at_once_queues_the_job(site: Site) -> None:
     assert site.command("cancel", run.name).returncode == 0
 
 
-def test_a_resume_with_no_checkpoint_to_load_is_refused_before_the_queue(site: Site) -> None:
-    run = launch(site, "nothing-to-load")
-    run.wait_for_step(25)
-    assert site.command("cancel", run.name).returncode == 0
-    wait_until(lambda: not run.jobs(), 60, "the jobs to end")
-    for shard in run.folder.glob("checkpoints/global_step*/*optim_states.pt"):
-        shard.write_bytes(b"")
-    before = len(run.events("submitted"))
-    done = site.command("resume", run.name)
-    assert done.returncode == 8, done.stderr
-    assert "no usable checkpoint" in done.stderr
-    assert (run.jobs(), len(run.events("submitted"))) == ([], before)
-
-
 def test_a_run_folder_that_was_moved_is_refused(site: Site) -> None:
     run = launch(site, "moves")
     assert site.command("cancel", run.name).returncode == 0
