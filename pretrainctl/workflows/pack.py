@@ -34,8 +34,10 @@ _NEWEST_GLIBC = 28
 _PIP_SECONDS = 3600.0
 _RETRIES = 2
 _NOT_REACHED = re.compile(r"Retry\(total=0,.*connection broken by|Could not fetch URL")
-_NO_WHEEL = re.compile(
-    r"No matching distribution found for (\S+)|no matching distributions available for your environment:\s+(\S+)"
+_NO_WHEEL = (
+    r"No matching distribution found for (\S+)",
+    r"no matching distributions available for your environment:\s+(\S+)",
+    r"The conflict is caused by:\s+\S+ \S+ depends on (\S+)",  # pip 23.2 does not say that it is a missing wheel
 )
 _NOT_IN_A_WHEEL = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}
 
@@ -131,12 +133,12 @@ def _fetch(own: Path, wheels: Path, python: str, arch: str, run: Runner) -> None
             str(own),
         )
     except CommandError as error:
-        missing = _NO_WHEEL.search(error.stdout + error.stderr)
+        said = error.stdout + error.stderr
+        missing = next((found[1] for pattern in _NO_WHEEL if (found := re.search(pattern, said))), None)
         if missing is None or _NOT_REACHED.search(error.stderr):
             raise
         raise MissingError(
-            f"the index has no wheel of {missing[1] or missing[2]} for Python {python} on {arch} "
-            f"with glibc 2.{_NEWEST_GLIBC}",
+            f"the index has no wheel of {missing} for Python {python} on {arch} with glibc 2.{_NEWEST_GLIBC}",
             hint="choose another --python that the cluster has",
         ) from error
 

@@ -198,6 +198,21 @@ def test_a_pack_for_arm_has_wheels_for_arm_only(tmp_path):
     assert any(name.startswith("pydantic_core-") and "-cp313-" in name for name in compiled)
 
 
+def test_a_wheel_that_nobody_made_is_named_and_nothing_stays(tmp_path):
+    argv, options = command(
+        tmp_path,
+        *("pack", "--cluster", profile(tmp_path, "x86_64"), "--python", "3.99", "--output", "it"),
+        capture_output=True,
+    )
+    done = subprocess.run(argv, check=False, timeout=300, **options)
+    if "the package index cannot be reached" in done.stderr:
+        pytest.skip("pip reaches no package index from here")
+    assert done.returncode == 3, done.stderr
+    assert "error: the index has no wheel of" in done.stderr
+    assert "for Python 3.99 on x86_64" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["x86_64.yaml"]
+
+
 def test_ctrl_c_and_sigterm_leave_nothing_behind(tmp_path):
     (tmp_path / "out").mkdir()
     # An index that takes the connection and never answers: pip waits for it.

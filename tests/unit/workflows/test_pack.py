@@ -117,6 +117,7 @@ NO_WHEEL = "ERROR: Could not find a version\nERROR: No matching distribution fou
 CONFLICT = (
     "Additionally, some packages in these conflicts have no matching distributions available for your environment:\n"
 )
+CAUSED = "The conflict is caused by:\n    jinja2 3.1.6 depends on MarkupSafe>=2.0\n\n"
 BROKEN = "WARNING: Retrying (Retry(total=0, connect=None)) after connection broken by 'NewConnectionError(...)'\n"
 
 
@@ -131,6 +132,8 @@ BROKEN = "WARNING: Retrying (Retry(total=0, connect=None)) after connection brok
             MissingError,
             "no wheel of pydantic-core",
         ),
+        ("download", CAUSED, "ERROR: Cannot install", MissingError, "no wheel of MarkupSafe>=2.0"),
+        ("download", CAUSED + CONFLICT + "    markupsafe\n", "", MissingError, "no wheel of markupsafe for"),
         ("download", "", BROKEN + NO_WHEEL, CommandError, "the package index cannot be reached"),
         ("wheel", "", BROKEN + NO_WHEEL, CommandError, "the package index cannot be reached"),
         ("wheel", "", "  ERROR: no space left\n", CommandError, "pip wheel: no space left"),
