@@ -14,10 +14,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from pretrainctl.errors import InputError
 from pretrainctl.records.codec import to_json
 from pretrainctl.records.launch import Bundle, Launch
+from pretrainctl.records.pack import Pack
 from pretrainctl.records.training import TrainingSettings
 from pretrainctl.schema import Plan
 
-__all__ = ["render"]
+__all__ = ["render", "render_pack"]
 
 _PLAIN_DIRECTIVE = re.compile(r"[A-Za-z0-9_.:,@+=%/-]*")
 
@@ -32,17 +33,7 @@ def render(
 ) -> Bundle:
     """The files of `bundle/`: job.sbatch, task.sh, launch.json, deepspeed.json, and training.json where the
     reference trainer runs. InputError where a value cannot stand on a `#SBATCH` line."""
-    environment = Environment(
-        loader=FileSystemLoader(template_dir),
-        undefined=StrictUndefined,
-        comment_start_string="<#",  # jinja's own `{#` is shell's length of an array
-        comment_end_string="#>",
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701 - this is shell, not HTML; the filters below quote
-    )
-    environment.filters.update(sh=_sh, sh_items=_sh_items, comment=_comment, directive=_directive)
+    environment = _environment(template_dir)
     values = {
         "plan": plan,
         "launch": launch,
@@ -65,6 +56,30 @@ def render(
                 hint="rename the folder or file with the broken characters",
             ) from error
     return Bundle(files)
+
+
+def render_pack(pack: Pack, template_dir: Path) -> Mapping[str, str]:
+    """The files of a pack beside its wheels: install.sh, the requirements with their hashes, manifest.json."""
+    environment = _environment(template_dir)
+    files = {
+        name: environment.get_template(f"{name}.j2").render(pack=pack) for name in ("install.sh", "requirements.txt")
+    }
+    return {**files, "manifest.json": _json(pack)}
+
+
+def _environment(template_dir: Path) -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(template_dir),
+        undefined=StrictUndefined,
+        comment_start_string="<#",  # jinja's own `{#` is shell's length of an array
+        comment_end_string="#>",
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701 - this is shell, not HTML; the filters below quote
+    )
+    environment.filters.update(sh=_sh, sh_items=_sh_items, comment=_comment, directive=_directive)
+    return environment
 
 
 def _sh(value: object) -> str:

@@ -113,6 +113,8 @@ class Node(Part):
     """GPUs."""
     gpu_type: Word | None = None
     """Model of the GPU."""
+    arch: Literal["x86_64", "aarch64", "unknown"] = "unknown"
+    """Processor architecture, which environments and images must be made for."""
 
 
 class Request(Part):
