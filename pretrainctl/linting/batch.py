@@ -1,0 +1,214 @@
+"""A script as a job: its shape, its sruns and what they start, its variables."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from pretrainctl.errors import InputError
+from pretrainctl.linting import script as bash
+from pretrainctl.linting.options import read_options
+from pretrainctl.linting.script import Assignment, Command, Directive, Script, Word
+from pretrainctl.schema import ClusterProfile
+from pretrainctl.units import Limit, parse_requested_time
+
+__all__ = ["LAUNCHERS", "Batch", "Launch", "launcher"]
+
+LAUNCHERS = ("torchrun", "deepspeed", "mpirun", "mpiexec", "accelerate")
+"""Programs that start ranks themselves."""
+
+_WRAPPERS = ("exec", "time", "nohup", "command", "builtin", "env", "timeout", "stdbuf", "nice", "numactl", "setsid")
+_TRIVIAL = frozenset(
+    {"hostname", "nvidia-smi", "rocm-smi", "date", "echo", "printf", "mkdir", "rm", "cp", "mv", "ls", "cat", "sleep"}
+    | {"true", "env", "uname", "df"}
+)
+"""What an srun may start that is surely no training."""
+_SHELLS = ("bash", "sh", "dash", "zsh")
+_VARIABLE = re.compile(r"\$(?:\{(\w+)(?:\[[@*]\])?\}|(\w+))")
+
+
+@dataclass(frozen=True)
+class Launch:
+    """An srun."""
+
+    command: Command
+    options: dict[str, str]
+    opaque: bool
+    """Some of its options stand in a variable that the script does not set: an option may be there unseen."""
+    program: tuple[str, ...]
+    """What it starts, with its arguments."""
+    body: Word | None
+    """The text of `bash -c TEXT`, or of the here-document."""
+    tasks: tuple[tuple[str, ...], ...]
+    """Commands that each task runs, as far as the script shows them."""
+
+    @property
+    def trains(self) -> bool:
+        """Whether it may be the training: not `hostname` and its like."""
+        return self.program[:1] == () or self.program[0].rsplit("/", 1)[-1] not in _TRIVIAL
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A script, and the profile of the cluster it is meant for, if there is one."""
+
+    script: Script
+    profile: ClusterProfile | None = None
+
+    @cached_property
+    def options(self) -> dict[str, Directive]:
+        """The directives that Slurm reads, by long name; the last of two wins."""
+        return {directive.name: directive for directive in self.script.directives}
+
+    def number(self, name: str) -> int | None:
+        """The value of a directive as a whole number, the larger one of `2-4`; None where it is not one."""
+        directive = self.options.get(name)
+        match = re.fullmatch(r"(?:\d+-)?(\d+)", directive.value) if directive else None
+        return int(match[1]) if match else None
+
+    @cached_property
+    def nodes(self) -> int | None:
+        """Nodes of the job, None where the script does not say."""
+        nodes, tasks, each = self.number("nodes"), self.number("ntasks"), self.number("ntasks-per-node")
+        if nodes is None and tasks and each:
+            return -(-tasks // each)
+        return nodes
+
+    @property
+    def multi_node(self) -> bool:
+        """Whether the job surely has more than one node."""
+        return (self.nodes or 1) > 1
+
+    @cached_property
+    def tasks_per_node(self) -> int | None:
+        """Tasks on each node, None where the script does not say."""
+        each, tasks = self.number("ntasks-per-node"), self.number("ntasks")
+        if each is None and tasks and self.nodes:
+            return -(-tasks // self.nodes)
+        return each
+
+    @cached_property
+    def seconds(self) -> float | None:
+        """The time limit in seconds, None where there is none or it cannot be read."""
+        if "time" not in self.options:
+            return None
+        try:
+            limit = parse_requested_time(self.options["time"].value)
+        except InputError:
+            return None
+        return None if isinstance(limit, Limit) else limit
+
+    def assigned(self, *names: str) -> Iterator[Assignment]:
+        """Assignments of these variables with a value, those in front of commands included."""
+        prefixes = (assignment for command in self.script.commands for assignment in command.prefix)
+        for assignment in (*self.script.assignments, *prefixes):
+            if assignment.name in names and assignment.value is not None:
+                yield assignment
+
+    def resolve(self, text: str, line: int) -> str:
+        """`text` with the variables that the script set before `line`; others, and Slurm's, stay."""
+        for _ in range(5):
+            replaced = _VARIABLE.sub(lambda match: self._value(match, line), text)
+            if replaced == text:
+                break
+            text = replaced
+        return text
+
+    def _value(self, match: re.Match[str], line: int) -> str:
+        name = match[1] or match[2]
+        found = [each for each in self.script.assignments if each.name == name and each.value and each.line <= line]
+        if not found or name.startswith("SLURM") or found[-1].value is None:
+            return match[0]
+        return found[-1].value.value
+
+    @cached_property
+    def launches(self) -> tuple[Launch, ...]:
+        """Every srun outside `$(...)`."""
+        found = ((command, self._after_wrappers(command)) for command in self.script.commands)
+        return tuple(
+            self._launch(command, words)
+            for command, words in found
+            if words and words[0].rsplit("/", 1)[-1] == "srun" and not command.place.substitution
+        )
+
+    @property
+    def trainings(self) -> tuple[Launch, ...]:
+        """The sruns that may be the training."""
+        return tuple(launch for launch in self.launches if launch.trains)
+
+    def _after_wrappers(self, command: Command) -> list[str]:
+        words = self._split(command)
+        while words and (words[0] in _WRAPPERS or re.match(r"\w+=|-|\d+[smhd]?$", words[0])):
+            words.pop(0)
+        return words
+
+    def _split(self, command: Command) -> list[str]:
+        """The words of a command as the shell makes them of its own variables."""
+        words: list[str] = []
+        for word in command.words:
+            if not word.expands:
+                words.append(word.value)
+                continue
+            value = self.resolve(word.value, command.line)
+            split = not word.text.startswith('"') or (word.text.startswith('"${') and "[@]" in word.text)
+            words += _shell_split(value) if split else [value]
+        return words
+
+    def _launch(self, command: Command, words: list[str]) -> Launch:
+        options, first = read_options(words[1:])
+        program = words[1 + first :]
+        opaque = any(word.startswith("$") for word in (*words[1 : 1 + first], *program[:1]))
+        while program and program[0].startswith("$"):
+            # Unknown options: what follows may be more of them.
+            program = program[1:]
+            more, skipped = read_options(program)
+            options |= more
+            program = program[skipped:]
+        body = self._body(command)
+        tasks: tuple[tuple[str, ...], ...] = (tuple(program),)
+        if body is not None:
+            inner = Batch(bash.read(self.resolve(body.value, command.line)))
+            tasks += tuple(tuple(inner._after_wrappers(each)) for each in inner.script.commands)
+        return Launch(command, options, opaque, tuple(program), body, tasks)
+
+    @staticmethod
+    def _body(command: Command) -> Word | None:
+        """The text that a shell gets as its program, as the batch shell hands it over."""
+        names = [word.value.rsplit("/", 1)[-1] for word in command.words]
+        for index, name in enumerate(names[:-2]):
+            if name in _SHELLS and re.fullmatch(r"-\w*c", names[index + 1]):
+                return command.words[index + 2]
+        return command.document if any(name in _SHELLS for name in names) else None
+
+
+def _shell_split(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return text.split()
+
+
+def launcher(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]] | None:
+    """The launcher that a command starts, and its arguments; None where it starts none.
+
+    A launcher's name as the value of an option (`--launcher deepspeed`) or of a program (`python train.py mpirun`)
+    is none.
+    """
+    for index, word in enumerate(words):
+        name = word.rsplit("/", 1)[-1]
+        before = words[index - 1] if index else ""
+        if name in LAUNCHERS and not (before.startswith("-") and "=" not in before):
+            return name, words[index + 1 :]
+        if re.match(r"python[0-9.]*$", name):
+            rest = words[index + 1 :]
+            if "-m" in rest and rest[rest.index("-m") + 1 :]:
+                module, arguments = rest[rest.index("-m") + 1], rest[rest.index("-m") + 2 :]
+                if module in ("torch.distributed.run", "torch.distributed.launch"):
+                    return "torchrun", arguments
+            return None
+        if name.endswith((".py", ".sh")):
+            return None
+    return None
