@@ -23,7 +23,7 @@ LAUNCHERS = ("torchrun", "deepspeed", "mpirun", "mpiexec", "accelerate")
 _WRAPPERS = ("exec", "time", "nohup", "command", "builtin", "env", "timeout", "stdbuf", "nice", "numactl", "setsid")
 _TRIVIAL = frozenset(
     {"hostname", "nvidia-smi", "rocm-smi", "date", "echo", "printf", "mkdir", "rm", "cp", "mv", "ls", "cat", "sleep"}
-    | {"true", "env", "uname", "df"}
+    | {"true", "env", "uname", "df", "free", "head", "tail", "grep", "awk", "sed", "sort", "uniq", "wc", "tr", "cut"}
 )
 """What an srun may start that is surely no training."""
 _SHELLS = ("bash", "sh", "dash", "zsh")
@@ -48,7 +48,8 @@ class Launch:
     @property
     def trains(self) -> bool:
         """Whether it may be the training: not `hostname` and its like."""
-        return self.program[:1] == () or self.program[0].rsplit("/", 1)[-1] not in _TRIVIAL
+        shown = self.tasks[1:] or self.tasks
+        return not all(words[:1] and words[0].rsplit("/", 1)[-1] in _TRIVIAL for words in shown)
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,18 @@ class Batch:
         if each is None and tasks and self.nodes:
             return -(-tasks // self.nodes)
         return each
+
+    @cached_property
+    def gpus(self) -> int | None:
+        """GPUs on each node, None where the script does not say."""
+        for name in ("gpus-per-node", "gres"):
+            given = self.options.get(name)
+            match = (
+                re.search(r"(?:^|gpu:|,)(?:[\w.-]*[A-Za-z][\w.-]*:)?(\d+)(?:$|,|\()", given.value) if given else None
+            )
+            if match:
+                return int(match[1])
+        return None
 
     @cached_property
     def seconds(self) -> float | None:

@@ -50,11 +50,15 @@ def _cpus_per_task_conflict(batch: Batch) -> Iterator[Hit]:
 
 def _launches_per_node(batch: Batch, launch: Launch) -> int | None:
     """Tasks of an srun on each node, None where the script does not say."""
-    each, tasks, nodes = (launch.options.get(name, "") for name in ("ntasks-per-node", "ntasks", "nodes"))
-    if tasks.isdigit():
-        spread = int(nodes) if nodes.isdigit() else batch.nodes
+    each, tasks, nodes = (launch.options.get(name) for name in ("ntasks-per-node", "ntasks", "nodes"))
+    if tasks is not None and tasks.isdigit():
+        spread = int(nodes) if nodes and nodes.isdigit() else batch.nodes
         return -(-int(tasks) // spread) if spread else None
-    return int(each) if each.isdigit() else batch.tasks_per_node
+    if each is not None:
+        return int(each) if each.isdigit() else None
+    if tasks is not None:
+        return 1 if re.fullmatch(r"\$\{?SLURM_(NNODES|JOB_NUM_NODES)\}?", tasks) else None
+    return batch.tasks_per_node
 
 
 def _option(arguments: tuple[str, ...], *names: str) -> str | None:
@@ -150,7 +154,7 @@ def _task_variable_on_batch_host(batch: Batch) -> Iterator[Hit]:
         return  # the script is its own task
     for assignment in batch.script.assignments:
         names = sorted(set(assignment.value.expands if assignment.value else ()) & set(_PER_TASK))
-        if names and not assignment.place.function:
+        if names and not assignment.place.function and assignment.name in _reaching_tasks(batch):
             yield assignment.line, f"{assignment.name}: {', '.join(names)} {hit[0]}", hit[1]
     for command in batch.script.commands:
         names = sorted(set(command.document.expands if command.document else ()) & set(_PER_TASK))
@@ -160,6 +164,22 @@ def _task_variable_on_batch_host(batch: Batch) -> Iterator[Hit]:
                 f"{', '.join(names)} in this here-document {hit[0]}",
                 "quote the end word: <<'EOF'",
             )
+
+
+def _reaching_tasks(batch: Batch) -> set[str]:
+    """Variables of the batch shell that tasks see: exported ones, and those in the words of an srun."""
+    names = {each.name for each in batch.script.assignments if each.exported}
+    names |= {name for launch in batch.launches for word in launch.command.words for name in word.expands}
+    while True:
+        more = {
+            name
+            for each in batch.script.assignments
+            if each.name in names and each.value
+            for name in each.value.expands
+        }
+        if more <= names:
+            return names
+        names |= more
 
 
 def _unexported_variable(batch: Batch) -> Iterator[Hit]:

@@ -77,7 +77,8 @@ def _master_per_task(batch: Batch) -> Iterator[Hit]:
 
 def _fixed_port(batch: Batch) -> Iterator[Hit]:
     """Two jobs whose first node is the same collide, where nodes are shared. Source: seen with fixed rendezvous ids."""
-    if "exclusive" in batch.options or (batch.profile and batch.profile.request.exclusive):
+    profile = batch.profile
+    if "exclusive" in batch.options or (profile and (profile.request.exclusive or batch.gpus == profile.node.gpus > 0)):
         return
     for line, _, value in _numbers(batch, "MASTER_PORT"):
         yield (

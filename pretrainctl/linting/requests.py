@@ -115,7 +115,7 @@ def _requeue_and_singleton(batch: Batch) -> Iterator[Hit]:
 def _unread(batch: Batch) -> Iterator[Hit]:
     """What the grammar cannot read is not checked; better said than hidden. Source: tree-sitter-bash."""
     for line in batch.script.unread[:1]:
-        yield line, "this could not be read as bash, so what stands here was not checked", "see `bash -n SCRIPT`"
+        yield line, "lint cannot read this as bash, so what stands here was not checked", "see `bash -n SCRIPT`"
 
 
 RULES = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from pretrainctl.linting.batch import Batch
@@ -138,14 +137,13 @@ def _too_large_for_a_node(batch: Batch) -> Iterator[Hit]:
             f"{tasks} tasks x {cpus} CPUs are more than the {profile.node.cpus} CPUs of a node ({_source(profile)})",
             f"#SBATCH --cpus-per-task={max(1, profile.node.cpus // tasks)}",
         )
-    for name in ("gres", "gpus-per-node"):
-        match = re.fullmatch(r"(?:gres/)?(?:gpu:)?(?:[\w.-]*[A-Za-z][\w.-]*:)?(\d+)", _value(batch, name) or "")
-        if match and int(match[1]) > profile.node.gpus:
-            yield (
-                batch.options[name].line,
-                f"{match[1]} GPUs are more than the {profile.node.gpus} of a node ({_source(profile)})",
-                f"ask for {profile.node.gpus} at most",
-            )
+    asked = batch.options.get("gpus-per-node") or batch.options.get("gres")
+    if asked and batch.gpus is not None and batch.gpus > profile.node.gpus:
+        yield (
+            asked.line,
+            f"{batch.gpus} GPUs are more than the {profile.node.gpus} of a node ({_source(profile)})",
+            f"ask for {profile.node.gpus} at most",
+        )
 
 
 RULES = (

@@ -164,6 +164,12 @@ GENERAL = [
         JOB + "cat >task.sh <<'EOF'\nRANK=$SLURM_PROCID python train.py\nEOF\nsrun -K1 bash task.sh\n",
     ),
     (
+        "task-variable-on-batch-host",
+        JOB + 'ARGS=--node_rank=$SLURM_PROCID\nCMD="a.py $ARGS"\nsrun -K1 torchrun $CMD\n',
+        4,
+        JOB + "LIST=files.$SLURM_PROCID.txt\ndate >$LIST\nsrun -K1 torchrun a.py\n",
+    ),
+    (
         "unexported-variable",
         JOB + "DATA=/data\nsrun -K1 bash -c 'python train.py $DATA'\n",
         5,
@@ -182,6 +188,18 @@ GENERAL = [
         JOB + "set -a\nDATA=/data\nset +a\nsrun -K1 bash -c 'python train.py $DATA'\n",
     ),
     ("survivors-wait", JOB + "srun python train.py\n", 4, JOB + "srun --kill-on-bad-exit python train.py\n"),
+    (
+        "survivors-wait",
+        JOB + "srun bash -c 'nvidia-smi | grep MiB; python a.py'\n",
+        4,
+        JOB + "srun bash -c 'nvidia-smi | grep MiB'\n",
+    ),
+    (
+        "double-launch",
+        JOB + "#SBATCH --ntasks-per-node=4\nsrun -K1 torchrun a.py\n",
+        5,
+        JOB + "#SBATCH --ntasks-per-node=4\nsrun -K1 --ntasks=$SLURM_NNODES torchrun a.py\n",
+    ),
     ("survivors-wait", JOB + "srun python a.py\n", 4, JOB + "export SLURM_KILL_BAD_EXIT=1\nsrun python a.py\n"),
     ("survivors-wait", JOB + "srun python a.py\n", 4, "#!/bin/bash\n#SBATCH -N1 -n1 -t 10\nsrun python a.py\n"),
     (
@@ -402,6 +420,13 @@ def test_a_limit_names_the_number_the_limit_and_its_source(site):
     (found,) = check(SITE_JOB.replace("nodes=8", "nodes=9") + TRAIN, site)
     assert "at most 8 nodes, not 9" in found.reason
     assert site.provenance.source in found.reason
+
+
+@pytest.mark.parametrize(("option", "found"), [("--gres=gpu:4", 0), ("--gpus-per-node=h100:4", 0), ("--gres=gpu:2", 1)])
+def test_a_port_is_one_job_s_where_it_has_the_whole_node(option, found):
+    profile = catalog.load_profile("sandbox", ["node.gpus=4"])
+    script = JOB + f"#SBATCH -p production {option}\nexport MASTER_PORT=29500\n" + TRAIN
+    assert [each.rule for each in check(script, profile)] == ["fixed-port"] * found
 
 
 def test_a_profile_whose_nodes_are_one_machine_allows_localhost():
