@@ -111,11 +111,11 @@ def _traps(batch: Batch, name: str) -> list[Command]:
 def _signal_waits_for_foreground(batch: Batch) -> Iterator[Hit]:
     """Bash runs a trap only after the foreground command has returned. Source: bash(1), SIGNALS; seen."""
     given = _signal(batch)
-    if given is None or not given[1]:
+    if given is None or not given[1] or any(command.place.background for command in _long(batch)):
         return
     for trap in _traps(batch, given[2])[:1]:
         for command in _long(batch):
-            if command.line > trap.line and not command.place.background and command.name != "exec":
+            if command.line > trap.line and command.name != "exec" and trap.values[1] not in ("", "-"):
                 yield (
                     command.line,
                     (
@@ -133,6 +133,9 @@ def _signal_not_trapped(batch: Batch) -> Iterator[Hit]:
         return
     if any(command.name == "exec" and len(command.words) > 1 for command in batch.script.commands):
         return  # the program is the batch process, and hears it
+    named = {word.upper().removeprefix("SIG") for command in batch.script.commands for word in command.values}
+    if given[2] in named or not _long(batch):
+        return  # a function from another file may set the trap
     yield (
         given[0],
         (

@@ -82,6 +82,20 @@ def _unknown_queue(batch: Batch) -> Iterator[Hit]:
                 f"#SBATCH --{other}={given.value}" if swapped else f"#SBATCH --{name}={min(known)}",
             )
 
+    if not _rows(batch, profile) and _known(batch, "partition", partitions) and _known(batch, "qos", qos):
+        yield (
+            batch.options["qos"].line,
+            (
+                f"no queue of {profile.name} has partition {_value(batch, 'partition')} and QoS {_value(batch, 'qos')} "
+                f"({_source(profile)}); its limits were not checked"
+            ),
+            "take partition and QoS of one queue",
+        )
+
+
+def _known(batch: Batch, name: str, known: set[str]) -> bool:
+    return bool(known & set((_value(batch, name) or "").split(",")))
+
 
 def _over_limit(batch: Batch) -> Iterator[Hit]:
     """More nodes or time than any queue takes that the script may mean. Source: the profile's queues."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -235,7 +236,21 @@ GENERAL = [
         6,
         SIGNAL + "trap 'touch STOP' USR1\nsrun -K1 python train.py &\npid=$!\n" + LOOP + "exit $status\n",
     ),
+    (
+        "signal-waits-for-foreground",
+        SIGNAL + "trap 'touch STOP' USR1\npython train.py\n",
+        6,
+        SIGNAL + "trap '' USR1\npython train.py\n",
+    ),
+    (
+        "signal-waits-for-foreground",
+        SIGNAL + "trap 'touch STOP' USR1\npython prepare.py\n",
+        6,
+        SIGNAL + "trap 'touch STOP' USR1\npython prepare.py\npython train.py &\npid=$!\n" + LOOP,
+    ),
     ("signal-not-trapped", SIGNAL + TRAIN, 4, SIGNAL + "exec python -m supervisor\n"),
+    ("signal-not-trapped", SIGNAL + TRAIN, 4, SIGNAL + ". setup.sh\non_signal my_function USR1\n" + TRAIN),
+    ("signal-not-trapped", SIGNAL + TRAIN, 4, SIGNAL + ". everything.sh\n"),
     ("signal-not-trapped", SIGNAL + "python train.py\n", 4, SIGNAL.replace("B:", "") + TRAIN),
     (
         "trap-never-called",
@@ -348,7 +363,8 @@ QUEUES = (
     "queues=[{name: main, partition: acc, qos: acc_ehpc, purpose: production, max_nodes: 100, max_walltime: 72h},"
     "{name: debug, partition: acc, qos: acc_debug, purpose: debug, max_nodes: 8, max_walltime: 2h},"
     "{name: big, partition: acc, qos: acc_big, purpose: production, min_nodes: 65, max_nodes: unknown, "
-    "max_walltime: unknown}]"
+    "max_walltime: unknown},"
+    "{name: other, partition: other, qos: other_debug, purpose: debug, max_nodes: 8, max_walltime: 2h}]"
 )
 SITE_JOB = "#!/bin/bash\n#SBATCH --nodes=8\n#SBATCH --time=2:00:00\n#SBATCH --account=a1\n#SBATCH --qos=acc_debug\n"
 
@@ -362,6 +378,7 @@ SITE = [
     ("missing-qos", SITE_JOB.replace("#SBATCH --qos=acc_debug", "# none") + TRAIN, 4, SITE_JOB + TRAIN),
     ("unknown-queue", SITE_JOB + "#SBATCH -p acc_debug\n" + TRAIN, 6, SITE_JOB + "#SBATCH -p acc\n" + TRAIN),
     ("unknown-queue", SITE_JOB.replace("acc_debug", "debug") + TRAIN, 5, SITE_JOB + TRAIN),
+    ("unknown-queue", SITE_JOB + "#SBATCH -p other\n" + TRAIN, 5, SITE_JOB + "#SBATCH -p other,acc\n" + TRAIN),
     ("over-limit", SITE_JOB.replace("nodes=8", "nodes=9") + TRAIN, 2, SITE_JOB + TRAIN),
     ("over-limit", SITE_JOB.replace("2:00:00", "2:00:01") + TRAIN, 3, SITE_JOB + TRAIN),
     (
@@ -414,6 +431,11 @@ def test_every_rule_has_its_pair_and_its_source():
     for rule in RULES:
         assert re.fullmatch(r"[a-z]+(-[a-z]+)*", rule.name)
         assert "Source: " in rule.find.__doc__
+
+
+def test_the_readme_names_every_rule():
+    readme = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
+    assert [rule.name for rule in RULES if f"`{rule.name}`" not in readme] == []
 
 
 def test_a_limit_names_the_number_the_limit_and_its_source(site):
