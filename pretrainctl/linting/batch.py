@@ -26,6 +26,8 @@ _TRIVIAL = frozenset(
     | {"true", "env", "uname", "df", "free", "head", "tail", "grep", "awk", "sed", "sort", "uniq", "wc", "tr", "cut"}
 )
 """What an srun may start that is surely no training."""
+_LONGEST = 20_000
+"""Characters of a word that is still worth reading; variables of variables can make them without end."""
 _SHELLS = ("bash", "sh", "dash", "zsh")
 _VARIABLE = re.compile(r"\$(?:\{(\w+)(?:\[[@*]\])?\}|(\w+))")
 
@@ -122,20 +124,28 @@ class Batch:
                 yield assignment
 
     def resolve(self, text: str, line: int) -> str:
-        """`text` with the variables that the script set before `line`; others, and Slurm's, stay."""
-        for _ in range(5):
-            replaced = _VARIABLE.sub(lambda match: self._value(match, line), text)
-            if replaced == text:
-                break
-            text = replaced
-        return text
+        """`text` with the variables that the script set up to `line`; others, and Slurm's, stay."""
+        return _filled(text, {name: value for at, name, value in self._values if at <= line})
 
-    def _value(self, match: re.Match[str], line: int) -> str:
-        name = match[1] or match[2]
-        found = [each for each in self.script.assignments if each.name == name and each.value and each.line <= line]
-        if not found or name.startswith("SLURM") or found[-1].value is None:
-            return match[0]
-        return found[-1].value.value
+    @cached_property
+    def _values(self) -> tuple[tuple[int, str, str], ...]:
+        """Line, variable and its value from there on, in the order of the script."""
+        known: dict[str, str] = {}
+        values = []
+        for each in self.script.assignments:
+            if each.value is None or each.name.startswith("SLURM"):
+                continue
+            value = _filled(each.value.value, known)
+            if each.adds and each.name in known:
+                value = f"{known[each.name]} {value}"
+            known[each.name] = value
+            values.append((each.line, each.name, value))
+        return tuple(values)
+
+    @cached_property
+    def settings(self) -> tuple[Command, ...]:
+        """Every `set`, in order."""
+        return tuple(command for command in self.script.commands if command.name == "set")
 
     @cached_property
     def launches(self) -> tuple[Launch, ...]:
@@ -195,6 +205,11 @@ class Batch:
             if name in _SHELLS and re.fullmatch(r"-\w*c", names[index + 1]):
                 return command.words[index + 2]
         return command.document if any(name in _SHELLS for name in names) else None
+
+
+def _filled(text: str, known: dict[str, str]) -> str:
+    filled = _VARIABLE.sub(lambda match: known.get(match[1] or match[2], match[0]), text)
+    return filled if len(filled) <= _LONGEST else text
 
 
 def _shell_split(text: str) -> list[str]:

@@ -29,8 +29,8 @@ def _long(batch: Batch) -> tuple[Command, ...]:
 def _shell_option(batch: Batch, letter: str, name: str, line: int) -> bool:
     """Whether `set -<letter>` or `set -o <name>` holds at a line."""
     on = bool(letter and re.search(rf"\s-\w*{letter}", batch.script.shebang))
-    for command in batch.script.commands:
-        if command.name != "set" or command.line > line or command.place.function:
+    for command in batch.settings:
+        if command.line > line or command.place.function:
             continue
         values = command.values[1:]
         for index, word in enumerate(values):

@@ -58,6 +58,8 @@ class Assignment:
     value: Word | None
     exported: bool
     place: Place
+    adds: bool = False
+    """`NAME+=value`."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ class Script:
 
 
 def read(text: str) -> Script:
-    """Read the text of a script; never raises, whatever the text."""
+    """Read the text of a script, whatever it is; RecursionError where it nests hundreds deep."""
     dos = "\r\n" in text
     source = text.replace("\r\n", "\n")
     tree = tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language())).parse(source.encode())
@@ -332,7 +334,8 @@ class _Reader:
         values = node.children_by_field_name("value")
         self._inside(node, place)
         word = _word(values[0]) if values else Word(_line(node), "", "")
-        return Assignment(_line(node), name, word, exported, place)
+        adds = any(child.type == "+=" for child in node.children)
+        return Assignment(_line(node), name, word, exported, place, adds)
 
     def _inside(self, node: tree_sitter.Node, place: Place) -> None:
         """Commands in the substitutions of a word."""

@@ -12,7 +12,7 @@ from pretrainctl.linting import Finding
 
 __all__ = ["Report", "lint_script"]
 
-_LARGEST = 1 << 20
+_LARGEST = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,10 @@ def lint_script(path: Path, cluster: str | None) -> Report:
     """
     name = cluster or catalog.here()
     profile = catalog.load_profile(name) if name else None
-    findings = linting.check(_read(path), profile)
+    try:
+        findings = linting.check(_read(path), profile)
+    except RecursionError:
+        raise InputError(f"{path} nests too deep to be read", hint="name a batch script") from None
     errors = sum(finding.severity == "error" for finding in findings)
     return Report(path, profile.name if profile else None, errors, len(findings) - errors, findings)
 

@@ -81,7 +81,8 @@ def test_the_site_s_rules_are_the_profile_s(lint):
     [
         (None, "job.sbatch is not a file"),
         ("#!/usr/bin/env python3\nprint(1)\n", "begins with '#!/usr/bin/env python3', and lint reads bash"),
-        (b"#!/bin/bash\n" + b"#" * (1 << 20), "a batch script at most 1048576"),
+        ("#!/bin/bash\n" + "(" * 3000 + "a" + ")" * 3000 + "\n", "nests too deep"),
+        (b"#!/bin/bash\n" + b"#" * (1 << 18), "a batch script at most 262144"),
     ],
 )
 def test_what_is_no_script_is_refused(lint, text, said):

@@ -93,6 +93,17 @@ def test_variables_and_wrappers_are_seen_through():
     assert not launch.opaque
 
 
+def test_a_variable_that_is_added_to_keeps_what_it_had():
+    script = 'A=\'-c 8\'\nA="$A --label"\nB=(-n 2)\nB+=(--exact)\nsrun $A "${B[@]}" python train.py\nA=-c1\n'
+    (launch,) = Batch(read(script)).launches
+    assert launch.options == {"cpus-per-task": "8", "label": "", "ntasks": "2", "exact": ""}
+
+
+def test_variables_of_variables_end():
+    lines = ["A0=x", *(f'A{number}="$A{number - 1}$A{number - 1}$A{number - 1}"' for number in range(1, 40))]
+    assert check("#!/bin/bash\n#SBATCH -t 1 -N 1\n" + "\n".join(lines) + "\nsrun $A39 python train.py\n") == ()
+
+
 def test_unknown_options_are_said_to_be_unknown():
     (launch,) = Batch(read("srun $ARGS -n 2 python train.py\n")).launches
     assert launch.opaque
