@@ -9,7 +9,8 @@ PretrainctlError            1
 |   `-- LedgerError         7   an event or record that cannot be read
 |-- CheckpointError         8   no usable checkpoint where there must be one
 |   `-- UnreadableError     8   the file system did not answer: whether there is one is unknown
-`-- NotReachedError         9   the command worked, but the run has not reached its target
+|-- NotReachedError         9   the command worked, but the run has not reached its target
+`-- ScriptError            10   the command worked, but the batch script it read has errors
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ __all__ = [
     "NotReachedError",
     "PretrainctlError",
     "RunError",
+    "ScriptError",
     "SlurmError",
     "UnreadableError",
 ]
@@ -96,3 +98,9 @@ class NotReachedError(PretrainctlError):
     """The command did its work, but the run's own record does not say that the target was reached."""
 
     exit_code = 9
+
+
+class ScriptError(PretrainctlError):
+    """The command did its work, and found errors in a batch script."""
+
+    exit_code = 10

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 HEAVY = {"torch", "deepspeed", "wandb", "submitit", "numpy"}
-LATER = HEAVY | {"pydantic", "ruamel", "jinja2", "rich"}
+LATER = HEAVY | {"pydantic", "ruamel", "jinja2", "rich", "tree_sitter"}
 
 LOADED = """
 import json, os, sys
@@ -44,7 +44,7 @@ def loaded(tmp_path, *arguments):
         (["--help"], LATER),
         (["--version"], LATER),
         (["status"], HEAVY | {"ruamel", "jinja2"}),
-        (["plan", "quickstart", "--cluster", "sandbox"], HEAVY | {"jinja2"}),
+        (["plan", "quickstart", "--cluster", "sandbox"], HEAVY | {"jinja2", "tree_sitter"}),
         (["render", "quickstart", "--cluster", "sandbox"], HEAVY),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",

@@ -1,0 +1,242 @@
+"""A script as a job: its shape, its sruns and what they start, its variables."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from pretrainctl.errors import InputError
+from pretrainctl.linting import script as bash
+from pretrainctl.linting.options import read_options
+from pretrainctl.linting.script import Assignment, Command, Directive, Script, Word
+from pretrainctl.schema import ClusterProfile
+from pretrainctl.units import Limit, parse_requested_time
+
+__all__ = ["LAUNCHERS", "Batch", "Launch", "launcher"]
+
+LAUNCHERS = ("torchrun", "deepspeed", "mpirun", "mpiexec", "accelerate")
+"""Programs that start ranks themselves."""
+
+_WRAPPERS = ("exec", "time", "nohup", "command", "builtin", "env", "timeout", "stdbuf", "nice", "numactl", "setsid")
+_TRIVIAL = frozenset(
+    {"hostname", "nvidia-smi", "rocm-smi", "date", "echo", "printf", "mkdir", "rm", "cp", "mv", "ls", "cat", "sleep"}
+    | {"true", "env", "uname", "df", "free", "head", "tail", "grep", "awk", "sed", "sort", "uniq", "wc", "tr", "cut"}
+)
+"""What an srun may start that is surely no training."""
+_LONGEST = 20_000
+"""Characters of a word that is still worth reading; variables of variables can make them without end."""
+_SHELLS = ("bash", "sh", "dash", "zsh")
+_VARIABLE = re.compile(r"\$(?:\{(\w+)(?:\[[@*]\])?\}|(\w+))")
+
+
+@dataclass(frozen=True)
+class Launch:
+    """An srun."""
+
+    command: Command
+    options: dict[str, str]
+    opaque: bool
+    """Some of its options stand in a variable that the script does not set: an option may be there unseen."""
+    program: tuple[str, ...]
+    """What it starts, with its arguments."""
+    body: Word | None
+    """The text of `bash -c TEXT`, or of the here-document."""
+    tasks: tuple[tuple[str, ...], ...]
+    """Commands that each task runs, as far as the script shows them."""
+
+    @property
+    def trains(self) -> bool:
+        """Whether it may be the training: not `hostname` and its like."""
+        shown = self.tasks[1:] or self.tasks
+        return not all(words[:1] and words[0].rsplit("/", 1)[-1] in _TRIVIAL for words in shown)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A script, and the profile of the cluster it is meant for, if there is one."""
+
+    script: Script
+    profile: ClusterProfile | None = None
+
+    @cached_property
+    def options(self) -> dict[str, Directive]:
+        """The directives that Slurm reads, by long name; the last of two wins."""
+        return {directive.name: directive for directive in self.script.directives}
+
+    def number(self, name: str) -> int | None:
+        """The value of a directive as a whole number, the larger one of `2-4`; None where it is not one."""
+        directive = self.options.get(name)
+        match = re.fullmatch(r"(?:\d+-)?(\d+)", directive.value) if directive else None
+        return int(match[1]) if match else None
+
+    @cached_property
+    def nodes(self) -> int | None:
+        """Nodes of the job, None where the script does not say."""
+        nodes, tasks, each = self.number("nodes"), self.number("ntasks"), self.number("ntasks-per-node")
+        if nodes is None and tasks and each:
+            return -(-tasks // each)
+        return nodes
+
+    @property
+    def multi_node(self) -> bool:
+        """Whether the job surely has more than one node."""
+        return (self.nodes or 1) > 1
+
+    @cached_property
+    def tasks_per_node(self) -> int | None:
+        """Tasks on each node, None where the script does not say."""
+        each, tasks = self.number("ntasks-per-node"), self.number("ntasks")
+        if each is None and tasks and self.nodes:
+            return -(-tasks // self.nodes)
+        return each
+
+    @cached_property
+    def gpus(self) -> int | None:
+        """GPUs on each node, None where the script does not say."""
+        for name in ("gpus-per-node", "gres"):
+            given = self.options.get(name)
+            match = (
+                re.search(r"(?:^|gpu:|,)(?:[\w.-]*[A-Za-z][\w.-]*:)?(\d+)(?:$|,|\()", given.value) if given else None
+            )
+            if match:
+                return int(match[1])
+        return None
+
+    @cached_property
+    def seconds(self) -> float | None:
+        """The time limit in seconds, None where there is none or it cannot be read."""
+        if "time" not in self.options:
+            return None
+        try:
+            limit = parse_requested_time(self.options["time"].value)
+        except InputError:
+            return None
+        return None if isinstance(limit, Limit) else limit
+
+    def assigned(self, *names: str) -> Iterator[Assignment]:
+        """Assignments of these variables with a value, those in front of commands included."""
+        prefixes = (assignment for command in self.script.commands for assignment in command.prefix)
+        for assignment in (*self.script.assignments, *prefixes):
+            if assignment.name in names and assignment.value is not None:
+                yield assignment
+
+    def resolve(self, text: str, line: int) -> str:
+        """`text` with the variables that the script set up to `line`; others, and Slurm's, stay."""
+        return _filled(text, {name: value for at, name, value in self._values if at <= line})
+
+    @cached_property
+    def _values(self) -> tuple[tuple[int, str, str], ...]:
+        """Line, variable and its value from there on, in the order of the script."""
+        known: dict[str, str] = {}
+        values = []
+        for each in self.script.assignments:
+            if each.value is None or each.name.startswith("SLURM"):
+                continue
+            value = _filled(each.value.value, known)
+            if each.adds and each.name in known:
+                value = f"{known[each.name]} {value}"
+            known[each.name] = value
+            values.append((each.line, each.name, value))
+        return tuple(values)
+
+    @cached_property
+    def settings(self) -> tuple[Command, ...]:
+        """Every `set`, in order."""
+        return tuple(command for command in self.script.commands if command.name == "set")
+
+    @cached_property
+    def launches(self) -> tuple[Launch, ...]:
+        """Every srun outside `$(...)`."""
+        found = ((command, self._after_wrappers(command)) for command in self.script.commands)
+        return tuple(
+            self._launch(command, words)
+            for command, words in found
+            if words and words[0].rsplit("/", 1)[-1] == "srun" and not command.place.substitution
+        )
+
+    @property
+    def trainings(self) -> tuple[Launch, ...]:
+        """The sruns that may be the training."""
+        return tuple(launch for launch in self.launches if launch.trains)
+
+    def _after_wrappers(self, command: Command) -> list[str]:
+        words = self._split(command)
+        while words and (words[0] in _WRAPPERS or re.match(r"\w+=|-|\d+[smhd]?$", words[0])):
+            words.pop(0)
+        return words
+
+    def _split(self, command: Command) -> list[str]:
+        """The words of a command as the shell makes them of its own variables."""
+        words: list[str] = []
+        for word in command.words:
+            if not word.expands:
+                words.append(word.value)
+                continue
+            value = self.resolve(word.value, command.line)
+            split = not word.text.startswith('"') or (word.text.startswith('"${') and "[@]" in word.text)
+            words += _shell_split(value) if split else [value]
+        return words
+
+    def _launch(self, command: Command, words: list[str]) -> Launch:
+        options, first = read_options(words[1:])
+        program = words[1 + first :]
+        opaque = any(word.startswith("$") for word in (*words[1 : 1 + first], *program[:1]))
+        while program and program[0].startswith("$"):
+            # Unknown options: what follows may be more of them.
+            program = program[1:]
+            more, skipped = read_options(program)
+            options |= more
+            program = program[skipped:]
+        body = self._body(command)
+        tasks: tuple[tuple[str, ...], ...] = (tuple(program),)
+        if body is not None:
+            inner = Batch(bash.read(self.resolve(body.value, command.line)))
+            tasks += tuple(tuple(inner._after_wrappers(each)) for each in inner.script.commands)
+        return Launch(command, options, opaque, tuple(program), body, tasks)
+
+    @staticmethod
+    def _body(command: Command) -> Word | None:
+        """The text that a shell gets as its program, as the batch shell hands it over."""
+        names = [word.value.rsplit("/", 1)[-1] for word in command.words]
+        for index, name in enumerate(names[:-2]):
+            if name in _SHELLS and re.fullmatch(r"-\w*c", names[index + 1]):
+                return command.words[index + 2]
+        return command.document if any(name in _SHELLS for name in names) else None
+
+
+def _filled(text: str, known: dict[str, str]) -> str:
+    filled = _VARIABLE.sub(lambda match: known.get(match[1] or match[2], match[0]), text)
+    return filled if len(filled) <= _LONGEST else text
+
+
+def _shell_split(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return text.split()
+
+
+def launcher(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]] | None:
+    """The launcher that a command starts, and its arguments; None where it starts none.
+
+    A launcher's name as the value of an option (`--launcher deepspeed`) or of a program (`python train.py mpirun`)
+    is none.
+    """
+    for index, word in enumerate(words):
+        name = word.rsplit("/", 1)[-1]
+        before = words[index - 1] if index else ""
+        if name in LAUNCHERS and not (before.startswith("-") and "=" not in before):
+            return name, words[index + 1 :]
+        if re.match(r"python[0-9.]*$", name):
+            rest = words[index + 1 :]
+            if "-m" in rest and rest[rest.index("-m") + 1 :]:
+                module, arguments = rest[rest.index("-m") + 1], rest[rest.index("-m") + 2 :]
+                if module in ("torch.distributed.run", "torch.distributed.launch"):
+                    return "torchrun", arguments
+            return None
+        if name.endswith((".py", ".sh")):
+            return None
+    return None

@@ -1,0 +1,247 @@
+"""How a script starts its tasks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from pretrainctl.linting import script as bash
+from pretrainctl.linting.batch import Batch, Launch, launcher
+from pretrainctl.linting.findings import Hit, Rule
+
+__all__ = ["RULES"]
+
+_PER_TASK = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID")
+"""Differ from task to task; in the batch shell they are those of the batch task: 0."""
+
+
+def _srun_cpus_per_task(batch: Batch) -> Iterator[Hit]:
+    """Srun of 22.05 and 23.02 does not take `--cpus-per-task` from the job: each task gets one core.
+
+    Source: Slurm's changelogs of 22.05 and 23.11. With the variable exported it is right on every version:
+    those two read SRUN_CPUS_PER_TASK, older and newer ones SLURM_CPUS_PER_TASK.
+    """
+    if (batch.number("cpus-per-task") or 1) <= 1 or any(batch.assigned("SRUN_CPUS_PER_TASK")):
+        return
+    for launch in batch.trainings:
+        if "cpus-per-task" not in launch.options and not launch.opaque:
+            yield (
+                launch.command.line,
+                (
+                    f"srun does not take --cpus-per-task={batch.number('cpus-per-task')} from the job on Slurm 22.05 "
+                    "and 23.02: each task gets one core, and data loading starves"
+                ),
+                'srun --cpus-per-task="$SLURM_CPUS_PER_TASK" ...',
+            )
+
+
+def _cpus_per_task_conflict(batch: Batch) -> Iterator[Hit]:
+    """srun: "fatal: cpus-per-task set by two different environment variables". Source: srun's own words."""
+    asked = batch.number("cpus-per-task")
+    for assignment in batch.assigned("SLURM_TRES_PER_TASK"):
+        given = re.search(r"cpu[=:](\d+)", assignment.value.value if assignment.value else "")
+        if asked is not None and given and int(given[1]) != asked:
+            yield (
+                assignment.line,
+                f"srun ends at once when SLURM_TRES_PER_TASK says cpu={given[1]} and SLURM_CPUS_PER_TASK {asked}",
+                'drop the variable; srun --cpus-per-task="$SLURM_CPUS_PER_TASK" ...',
+            )
+
+
+def _launches_per_node(batch: Batch, launch: Launch) -> int | None:
+    """Tasks of an srun on each node, None where the script does not say."""
+    each, tasks, nodes = (launch.options.get(name) for name in ("ntasks-per-node", "ntasks", "nodes"))
+    if tasks is not None and tasks.isdigit():
+        spread = int(nodes) if nodes and nodes.isdigit() else batch.nodes
+        return -(-int(tasks) // spread) if spread else None
+    if each is not None:
+        return int(each) if each.isdigit() else None
+    if tasks is not None:
+        return 1 if re.fullmatch(r"\$\{?SLURM_(NNODES|JOB_NUM_NODES)\}?", tasks) else None
+    return batch.tasks_per_node
+
+
+def _option(arguments: tuple[str, ...], *names: str) -> str | None:
+    for index, word in enumerate(arguments):
+        name, equals, value = word.partition("=")
+        if name.lstrip("-").replace("-", "_") in names and name.startswith("-"):
+            return value if equals else (*arguments, "")[index + 1]
+    return None
+
+
+def _double_launch(batch: Batch) -> Iterator[Hit]:
+    """A launcher that starts a rank a GPU, started once a GPU by srun: ranks by the square of the GPUs.
+
+    Source: the launch forms of torchrun (one a node), mpirun (one a job) and deepspeed (one a job, or one a node
+    with --no_ssh) in their own documentation.
+    """
+    for launch in batch.launches:
+        each = _launches_per_node(batch, launch) or 1
+        for words in launch.tasks:
+            found = launcher(words)
+            if found is None:
+                continue
+            name, arguments = found
+            line = launch.command.line
+            whole = name in ("mpirun", "mpiexec") or (name == "deepspeed" and _option(arguments, "no_ssh") is None)
+            if whole and (each > 1 or batch.multi_node):
+                yield (
+                    line,
+                    f"srun starts {name} in every task, and each of them starts ranks for the whole job",
+                    "srun the program itself, one task a GPU, with RANK and its like set in the task",
+                )
+            elif each > 1 and _option(arguments, "nproc_per_node", "num_processes") != "1":
+                yield (
+                    line,
+                    f"srun starts {each} tasks a node, and in each of them {name} starts a rank for every GPU",
+                    f"one {name} a node: srun --ntasks-per-node=1; or one task a GPU without {name}",
+                )
+
+
+def _deepspeed_ssh(batch: Batch) -> Iterator[Hit]:
+    """Deepspeed's own launcher reaches other nodes by pdsh and ssh: mostly forbidden, and outside the Slurm step.
+
+    Source: DeepSpeed launcher/runner.py and multinode_runner.py.
+    """
+    inside = {launch.command for launch in batch.launches}
+    for command in batch.script.commands:
+        found = launcher(command.values)
+        if not batch.multi_node or command in inside or found is None or found[0] != "deepspeed":
+            continue
+        if (_option(found[1], "launcher") or "pdsh") == "pdsh" and _option(found[1], "no_ssh") is None:
+            yield (
+                command.line,
+                (
+                    "deepspeed starts the other nodes by pdsh and ssh, which most clusters refuse; what it starts is "
+                    "outside the Slurm step, so Slurm does not end it. Without a hostfile it trains on one node only"
+                ),
+                "srun the program itself, one task a GPU, or srun one torchrun a node",
+            )
+
+
+def _one_node_launch(batch: Batch) -> Iterator[Hit]:
+    """The batch script runs on the first node only. Source: sbatch(1)."""
+    reach = ("srun", "ssh", "pdsh", "clush", "mpirun", "mpiexec", "parallel", "xargs")
+    if not batch.multi_node or any(set(command.values) & set(reach) for command in batch.script.commands):
+        return
+    for command in batch.script.commands:
+        found = launcher(command.values)
+        if found and found[0] == "torchrun":
+            yield (
+                command.line,
+                (
+                    f"the batch script runs on the first of {batch.nodes} nodes only: this torchrun waits for the "
+                    "others in vain, or trains alone"
+                ),
+                "srun --ntasks-per-node=1 torchrun ...",
+            )
+
+
+def _task_variable_on_batch_host(batch: Batch) -> Iterator[Hit]:
+    """Put in by the batch shell, SLURM_PROCID is 0 for every task. Source: seen; "1/4 clients joined"."""
+    if not batch.launches:
+        return
+    hit = (
+        "is put in by the batch shell, once: every task sees 0",
+        "let the task put it in: single quotes around the body of bash -c, \\$ in double ones, or a script of its own",
+    )
+    for launch in batch.launches:
+        words = (*launch.command.words, *([launch.command.document] if launch.command.document else []))
+        names = sorted({name for word in words for name in word.expands if name in _PER_TASK})
+        if names:
+            yield launch.command.line, f"{', '.join(names)} {hit[0]}", hit[1]
+    if any("$0" in launch.command.values or "${BASH_SOURCE[0]}" in launch.command.values for launch in batch.launches):
+        return  # the script is its own task
+    for assignment in batch.script.assignments:
+        names = sorted(set(assignment.value.expands if assignment.value else ()) & set(_PER_TASK))
+        if names and not assignment.place.function and assignment.name in _reaching_tasks(batch):
+            yield assignment.line, f"{assignment.name}: {', '.join(names)} {hit[0]}", hit[1]
+    for command in batch.script.commands:
+        names = sorted(set(command.document.expands if command.document else ()) & set(_PER_TASK))
+        if names and command.name in ("cat", "tee"):
+            yield (
+                command.document.line if command.document else command.line,
+                f"{', '.join(names)} in this here-document {hit[0]}",
+                "quote the end word: <<'EOF'",
+            )
+
+
+def _reaching_tasks(batch: Batch) -> set[str]:
+    """Variables of the batch shell that tasks see: exported ones, and those in the words of an srun."""
+    names = {each.name for each in batch.script.assignments if each.exported}
+    names |= {name for launch in batch.launches for word in launch.command.words for name in word.expands}
+    while True:
+        more = {
+            name
+            for each in batch.script.assignments
+            if each.name in names and each.value
+            for name in each.value.expands
+        }
+        if more <= names:
+            return names
+        names |= more
+
+
+def _unexported_variable(batch: Batch) -> Iterator[Hit]:
+    """A body in single quotes is read in the task, which has exported variables only.
+
+    Source: bash(1); seen as "integer expression expected".
+    """
+    if any(
+        command.values[:2] in (("set", "-a"), ("set", "-o"))
+        for command in batch.script.commands
+        if _allexport(command.values)
+    ):
+        return
+    exported = {each.name for each in batch.script.assignments if each.exported}
+    for launch in batch.launches:
+        if launch.body is None:
+            continue
+        inner = bash.read(launch.body.value)
+        own = {each.name for each in inner.assignments} | {each.name for each in launch.command.prefix}
+        passed = re.findall(r"\w+", launch.options.get("export", ""))
+        for name in sorted(inner.expands):
+            known = [each for each in batch.assigned(name) if each.line <= launch.command.line]
+            if known and name not in exported | own | set(passed) | set(launch.body.expands):
+                yield (
+                    launch.command.line,
+                    f"{name} is read in the task, but line {known[-1].line} does not export it: it is empty there",
+                    f"export {name}",
+                )
+
+
+def _allexport(values: tuple[str, ...]) -> bool:
+    return values[:1] == ("set",) and ("allexport" in values or any(re.fullmatch(r"-\w*a\w*", each) for each in values))
+
+
+def _survivors_wait(batch: Batch) -> Iterator[Hit]:
+    """Slurm's KillOnBadExit is 0 by default: when a task dies the others wait, or one trains on alone.
+
+    Source: slurm.conf(5); survivors that trained alone with world size 1 were seen.
+    """
+    if any(batch.assigned("SLURM_KILL_BAD_EXIT")):
+        return
+    for launch in batch.trainings:
+        many = batch.multi_node or (_launches_per_node(batch, launch) or 1) > 1
+        if many and not launch.opaque and "kill-on-bad-exit" not in launch.options:
+            yield (
+                launch.command.line,
+                (
+                    "when a task dies the others wait for it until the time limit, or one trains on alone: "
+                    "KillOnBadExit is 0 unless the site changed it"
+                ),
+                "srun --kill-on-bad-exit=1 --wait=60 ...",
+            )
+
+
+RULES = (
+    Rule("srun-cpus-per-task", "warning", _srun_cpus_per_task),
+    Rule("cpus-per-task-conflict", "error", _cpus_per_task_conflict),
+    Rule("double-launch", "error", _double_launch),
+    Rule("deepspeed-ssh", "warning", _deepspeed_ssh),
+    Rule("one-node-launch", "error", _one_node_launch),
+    Rule("task-variable-on-batch-host", "error", _task_variable_on_batch_host),
+    Rule("unexported-variable", "error", _unexported_variable),
+    Rule("survivors-wait", "warning", _survivors_wait),
+)
+"""How tasks are started."""

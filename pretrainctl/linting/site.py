@@ -1,0 +1,171 @@
+"""What the profile of a cluster knows that a script does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pretrainctl.linting.batch import Batch
+from pretrainctl.linting.findings import Hit, Rule
+from pretrainctl.schema import ClusterProfile, Queue
+from pretrainctl.units import slurm_time
+
+__all__ = ["RULES"]
+
+
+def _source(profile: ClusterProfile, row: Queue | None = None) -> str:
+    provenance = (row.provenance if row else None) or profile.provenance
+    return f"profile {profile.name}: {provenance.source}, {provenance.as_of}"
+
+
+def _value(batch: Batch, name: str) -> str | None:
+    return batch.options[name].value if name in batch.options else None
+
+
+def _last_line(batch: Batch) -> int:
+    """Where a directive could be added."""
+    return max((directive.line for directive in batch.script.directives), default=1)
+
+
+def _rows(batch: Batch, profile: ClusterProfile) -> tuple[Queue, ...]:
+    """The queues that the script may mean: what it does not say may be anything."""
+    partition, qos = _value(batch, "partition"), _value(batch, "qos")
+    return tuple(
+        row
+        for row in profile.queues
+        if (partition is None or row.partition in (None, *partition.split(","))) and (qos is None or row.qos == qos)
+    )
+
+
+def _missing_account(batch: Batch) -> Iterator[Hit]:
+    """The site refuses jobs without an account. Source: the profile's account rule."""
+    profile = batch.profile
+    if profile and profile.account.required and "account" not in batch.options:
+        name = profile.account.name or "NAME"
+        yield (
+            _last_line(batch),
+            f"{profile.name} refuses jobs without an account ({_source(profile)})",
+            f"#SBATCH --account={name}",
+        )
+
+
+def _missing_qos(batch: Batch) -> Iterator[Hit]:
+    """Every queue of the site has a QoS, so one must be given. Source: the profile's queues."""
+    profile = batch.profile
+    rows = _rows(batch, profile) if profile else ()
+    if profile and rows and "qos" not in batch.options and all(row.qos for row in rows):
+        known = ", ".join(dict.fromkeys(str(row.qos) for row in rows))
+        yield (
+            _last_line(batch),
+            f"no --qos, and each queue of {profile.name} that fits has one: {known} ({_source(profile)})",
+            f"#SBATCH --qos={rows[0].qos}",
+        )
+
+
+def _unknown_queue(batch: Batch) -> Iterator[Hit]:
+    """A partition or QoS that no queue of the profile has, or not together. Source: the profile's queues."""
+    profile = batch.profile
+    if profile is None:
+        return
+    partitions = {row.partition for row in profile.queues if row.partition}
+    qos = {row.qos for row in profile.queues if row.qos}
+    for name, known in (("partition", partitions), ("qos", qos)):
+        given = batch.options.get(name)
+        if given and known and not known & set(given.value.split(",")):
+            other = "qos" if name == "partition" and given.value in qos else "partition"
+            swapped = given.value in (qos if name == "partition" else partitions)
+            yield (
+                given.line,
+                (
+                    f"{profile.name} has no {name} {given.value!r} that the profile knows, only "
+                    f"{', '.join(sorted(known))} ({_source(profile)}); its limits were not checked"
+                ),
+                f"#SBATCH --{other}={given.value}" if swapped else f"#SBATCH --{name}={min(known)}",
+            )
+
+    if not _rows(batch, profile) and _known(batch, "partition", partitions) and _known(batch, "qos", qos):
+        yield (
+            batch.options["qos"].line,
+            (
+                f"no queue of {profile.name} has partition {_value(batch, 'partition')} and QoS {_value(batch, 'qos')} "
+                f"({_source(profile)}); its limits were not checked"
+            ),
+            "take partition and QoS of one queue",
+        )
+
+
+def _known(batch: Batch, name: str, known: set[str]) -> bool:
+    return bool(known & set((_value(batch, name) or "").split(",")))
+
+
+def _over_limit(batch: Batch) -> Iterator[Hit]:
+    """More nodes or time than any queue takes that the script may mean. Source: the profile's queues."""
+    profile = batch.profile
+    rows = _rows(batch, profile) if profile else ()
+    if profile is None or not rows:
+        return
+    reasons = []
+    for row in rows:
+        reason = _too_much(batch, row)
+        if reason is None:
+            return
+        reasons.append(f"queue {row.name} {reason[1]} ({_source(profile, row)})")
+        line = batch.options[reason[0]].line
+    yield line, "; ".join(reasons), "ask for less, or for another queue"
+
+
+def _too_much(batch: Batch, row: Queue) -> tuple[str, str] | None:
+    nodes, seconds = batch.number("nodes"), batch.seconds
+    if nodes is not None and nodes < row.min_nodes:
+        return "nodes", f"takes at least {row.min_nodes} nodes, not {nodes}"
+    if nodes is not None and isinstance(row.max_nodes, int) and nodes > row.max_nodes:
+        return "nodes", f"takes at most {row.max_nodes} nodes, not {nodes}"
+    if seconds is not None and isinstance(row.max_walltime, int) and seconds > row.max_walltime:
+        return "time", f"takes at most {slurm_time(row.max_walltime)}, not {slurm_time(seconds)}"
+    return None
+
+
+def _memory_not_here(batch: Batch) -> Iterator[Hit]:
+    """Sites that give whole nodes, or count no memory, want no memory option. Source: the profile's request.memory."""
+    profile = batch.profile
+    if profile is None or profile.request.memory != "omit":
+        return
+    for name in ("mem", "mem-per-cpu", "mem-per-gpu"):
+        if name in batch.options:
+            yield (
+                batch.options[name].line,
+                f"{profile.name} wants no --{name} ({_source(profile)})",
+                "drop the line",
+            )
+
+
+def _too_large_for_a_node(batch: Batch) -> Iterator[Hit]:
+    """More CPUs or GPUs than a node has: Slurm refuses, or never starts it. Source: the profile's node."""
+    profile = batch.profile
+    if profile is None:
+        return
+    tasks, cpus = batch.tasks_per_node or 1, batch.number("cpus-per-task") or 1
+    given = batch.options.get("cpus-per-task") or batch.options.get("ntasks-per-node")
+    if given and tasks * cpus > profile.node.cpus:
+        yield (
+            given.line,
+            f"{tasks} tasks x {cpus} CPUs are more than the {profile.node.cpus} CPUs of a node ({_source(profile)})",
+            f"#SBATCH --cpus-per-task={max(1, profile.node.cpus // tasks)}",
+        )
+    asked = batch.options.get("gpus-per-node") or batch.options.get("gres")
+    if asked and batch.gpus is not None and batch.gpus > profile.node.gpus:
+        yield (
+            asked.line,
+            f"{batch.gpus} GPUs are more than the {profile.node.gpus} of a node ({_source(profile)})",
+            f"ask for {profile.node.gpus} at most",
+        )
+
+
+RULES = (
+    Rule("missing-account", "error", _missing_account),
+    Rule("missing-qos", "error", _missing_qos),
+    Rule("unknown-queue", "warning", _unknown_queue),
+    Rule("over-limit", "error", _over_limit),
+    Rule("memory-not-here", "warning", _memory_not_here),
+    Rule("too-large-for-a-node", "error", _too_large_for_a_node),
+)
+"""What the site refuses."""

@@ -1,0 +1,55 @@
+"""Lint: a batch script of one's own -> the known mistakes in it. Nothing is run, and no machine is asked."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from pretrainctl import catalog, linting
+from pretrainctl.errors import InputError
+from pretrainctl.linting import Finding
+
+__all__ = ["Report", "lint_script"]
+
+_LARGEST = 1 << 18
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was found in a script."""
+
+    script: Path
+    cluster: str | None
+    """Whose rules were checked too; None: no site's."""
+    errors: int
+    warnings: int
+    findings: tuple[Finding, ...]
+
+
+def lint_script(path: Path, cluster: str | None) -> Report:
+    """The known mistakes in a batch script; `cluster` None means the one this host belongs to, if any.
+
+    InputError where the file cannot be read as a bash script.
+    """
+    name = cluster or catalog.here()
+    profile = catalog.load_profile(name) if name else None
+    try:
+        findings = linting.check(_read(path), profile)
+    except RecursionError:
+        raise InputError(f"{path} nests too deep to be read", hint="name a batch script") from None
+    errors = sum(finding.severity == "error" for finding in findings)
+    return Report(path, profile.name if profile else None, errors, len(findings) - errors, findings)
+
+
+def _read(path: Path) -> str:
+    if not path.is_file():
+        raise InputError(f"{path} is not a file", hint="name a batch script")
+    size = path.stat().st_size
+    if size > _LARGEST:
+        raise InputError(f"{path} has {size} bytes, a batch script at most {_LARGEST}", hint="name a batch script")
+    text = path.read_bytes().decode("utf-8", errors="replace")
+    first = text.split("\n", 1)[0]
+    if first.startswith("#!") and not re.search(r"\b(ba|z|k|da)?sh\b", first):
+        raise InputError(f"{path} begins with {first.strip()!r}, and lint reads bash", hint="name a bash script")
+    return text

@@ -1,0 +1,95 @@
+"""The lint command: findings on stdout, the count on stderr, an exit code of its own for errors."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from pretrainctl.cli.main import main
+
+CLEAN = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --time=10\n#SBATCH --partition=production\nsrun -K1 ./train\n"
+WARNS = CLEAN.replace("-K1 ", "")
+FAILS = CLEAN.replace("./train", "./train | tee log")
+
+
+@pytest.fixture
+def lint(monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+
+    def run(text, *options):
+        if text is not None:
+            (tmp_path / "job.sbatch").write_bytes(text if isinstance(text, bytes) else text.encode())
+        monkeypatch.setattr(sys, "argv", ["pretrainctl", "lint", "job.sbatch", *options])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        out, err = capsys.readouterr()
+        return caught.value.code or 0, out, err
+
+    return run
+
+
+def test_a_clean_script_ends_in_0(lint):
+    assert lint(CLEAN, "--cluster", "sandbox") == (
+        0,
+        "",
+        "job.sbatch: 0 errors, 0 warnings (the rules of sandbox too)\n",
+    )
+
+
+def test_warnings_alone_end_in_0(lint):
+    status, out, err = lint(WARNS)
+    assert status == 0
+    assert out.startswith("job.sbatch:5: warning survivors-wait: ")
+    assert err == "job.sbatch: 0 errors, 1 warning (no site's rules: say --cluster)\n"
+
+
+def test_an_error_ends_in_10(lint):
+    status, out, err = lint(FAILS)
+    assert status == 10
+    first, fix = out.splitlines()
+    assert first.startswith("job.sbatch:5: error status-hidden-by-pipe: ")
+    assert fix == "    set -o pipefail before it"
+    assert err.startswith("error: job.sbatch: 1 error, 0 warnings")
+
+
+def test_json_holds_every_finding_and_the_exit_code_stays(lint):
+    status, out, _ = lint(FAILS, "--json", "--cluster", "sandbox")
+    assert status == 10
+    report = json.loads(out)
+    assert (report["script"], report["cluster"], report["errors"], report["warnings"]) == (
+        "job.sbatch",
+        "sandbox",
+        1,
+        0,
+    )
+    (found,) = report["findings"]
+    assert set(found) == {"line", "severity", "rule", "reason", "fix"}
+    assert (found["line"], found["rule"]) == (5, "status-hidden-by-pipe")
+
+
+def test_the_site_s_rules_are_the_profile_s(lint):
+    status, out, _ = lint(CLEAN.replace("time=10", "time=4-0"), "--cluster", "sandbox")
+    assert status == 10
+    assert "job.sbatch:3: error over-limit: " in out
+    assert "at most 3-00:00:00, not 4-00:00:00" in out
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "job.sbatch is not a file"),
+        ("#!/usr/bin/env python3\nprint(1)\n", "begins with '#!/usr/bin/env python3', and lint reads bash"),
+        ("#!/bin/bash\n" + "(" * 3000 + "a" + ")" * 3000 + "\n", "nests too deep"),
+        (b"#!/bin/bash\n" + b"#" * (1 << 18), "a batch script at most 262144"),
+    ],
+)
+def test_what_is_no_script_is_refused(lint, text, said):
+    status, out, err = lint(text)
+    assert (status, out) == (2, "")
+    assert said in err
+
+
+def test_bytes_that_are_no_text_are_read_as_far_as_they_are(lint):
+    assert lint(CLEAN.encode() + b"# \xff\xfe\n")[0] == 0
