@@ -48,7 +48,9 @@ def render(
         "launch": launch,
         "run_dir": str(run_dir),
         "log": f"{_path_pattern(run_dir)}/attempts/slurm-%j.out",
-        "reasons": {name: variable.reason for name, variable in plan.profile.environment.items()},
+        "modules": _modules(plan),
+        "caches": plan.profile.caches,
+        "reasons": {name: variable.reason for name, variable in plan.environment.items()},
     }
     files = {name: environment.get_template(f"{name}.j2").render(values) for name in ("job.sbatch", "task.sh")}
     files["launch.json"] = _json(launch)
@@ -65,6 +67,11 @@ def render(
                 hint="rename the folder or file with the broken characters",
             ) from error
     return Bundle(files)
+
+
+def _modules(plan: Plan) -> tuple[str, ...]:
+    container = plan.profile.container
+    return plan.profile.modules + (container.modules if container is not None and container.image else ())
 
 
 def _sh(value: object) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import re
 import socket
 import types
@@ -15,23 +16,40 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from pretrainctl.catalog.files import Kind, find, names
-from pretrainctl.catalog.reading import Document, Key, override, read_document
+from pretrainctl.catalog.reading import Document, Key, Origin, choose_cluster, override, read_document
 from pretrainctl.errors import InputError
 from pretrainctl.schema import ClusterProfile, Recipe
 
-__all__ = ["describe", "here", "load_profile", "load_recipe"]
+__all__ = ["ACCOUNT_VARIABLE", "describe", "here", "load_profile", "load_recipe"]
+
+ACCOUNT_VARIABLE = "PRETRAINCTL_ACCOUNT"
+"""Environment variable with the account that jobs are charged to."""
 
 M = TypeVar("M", bound=BaseModel)
 
 
-def load_recipe(name: str, settings: Sequence[str] = ()) -> Recipe:
-    """The recipe of that name or path, with `key=value` settings; InputError says what does not fit."""
-    return _load("recipes", Recipe, name, settings)
+def load_recipe(name: str, settings: Sequence[str] = (), *, cluster: str | None = None) -> Recipe:
+    """The recipe of that name or path as it is on `cluster` (the name in a profile), with `key=value` settings.
+
+    What its section `clusters:` says for that name is laid over the rest. InputError says what does not fit.
+    """
+    document = read_document("recipes", find("recipes", name))
+    choose_cluster(document, cluster)
+    return _checked(Recipe, document, settings)
 
 
 def load_profile(name: str, settings: Sequence[str] = ()) -> ClusterProfile:
-    """The cluster profile of that name or path, with `key=value` settings applied."""
-    return _load("cluster_profiles", ClusterProfile, name, settings)
+    """The cluster profile of that name or path, with `key=value` settings applied.
+
+    Where the site wants an account, the variable PRETRAINCTL_ACCOUNT gives it, over the profile's own.
+    """
+    document = read_document("cluster_profiles", find("cluster_profiles", name))
+    account = document.values.get("account")
+    given = os.environ.get(ACCOUNT_VARIABLE)
+    if given and isinstance(account, dict) and account.get("required") is True:
+        account["name"] = given
+        document.origins["account", "name"] = Origin(f"${ACCOUNT_VARIABLE}")
+    return _checked(ClusterProfile, document, settings)
 
 
 def describe(kind: Kind) -> tuple[tuple[str, str, Path], ...]:
@@ -58,8 +76,7 @@ def here(host: str | None = None) -> str | None:
     return None
 
 
-def _load(kind: Kind, model: type[M], name: str, settings: Sequence[str]) -> M:
-    document = read_document(kind, find(kind, name))
+def _checked(model: type[M], document: Document, settings: Sequence[str]) -> M:
     override(document, settings)
     try:
         # JSON mode: lists become tuples and text becomes paths, yet "2" is no number and 1 no truth value.
@@ -135,7 +152,7 @@ def _unwrap(annotation: Any) -> Any:
 def _known_keys(model: type[BaseModel], place: Key) -> tuple[str, ...]:
     section = _model_at(model, place)
     keys = tuple(section.model_fields) if section else ()
-    return (*keys, "extends") if not place else keys
+    return (*keys, "extends", *(("clusters",) if model is Recipe else ())) if not place else keys
 
 
 def _meaning(model: type[BaseModel], place: Key) -> str:

@@ -43,7 +43,7 @@ def plan(
         view.print_json(made.model_dump(mode="json"))
         return
     view.print_pairs(_describe(made))
-    for note in made.notes:
+    for note in (*((made.blocked,) if made.blocked else ()), *made.notes):
         view.note(f"note: {note}")
 
 
@@ -98,10 +98,23 @@ def _describe(plan: Plan) -> list[tuple[str, str]]:
         f"{geometry.global_batch} samples = micro batch {geometry.micro_batch} x accumulation "
         f"{geometry.accumulation} x {geometry.data_parallel} data-parallel ranks"
     )
-    seconds = plan.recipe.resources.seconds_per_step
     weights = show_count(estimate.parameters)
     lead = show_duration(plan.profile.signals.lead)
-    jobs = "" if estimate.jobs is None else f"{estimate.jobs}, if a step takes {seconds:g} s"
+    node_hours = f"{estimate.node_hours_per_job:.2f} a job at most"
+    if estimate.jobs is not None and estimate.seconds_per_step is not None:
+        jobs = f"{estimate.jobs}, if a step takes {estimate.seconds_per_step:.3g} s"
+        node_hours += f", {plan.node_hours:.2f} in {estimate.jobs} jobs" if estimate.jobs > 1 else ""
+    else:
+        jobs = ""
+    accounting, units = plan.profile.accounting, estimate.site_units_per_job
+    charged = f"{units:.0f} {accounting.unit} a job at most" if accounting and units is not None else ""
+    memory = ""
+    if estimate.memory is not None:
+        memory = (
+            f"{show_size(estimate.memory.states)} of states a GPU ({estimate.memory.states_formula}), at most "
+            f"{show_size(estimate.memory.activations)} of activations ({estimate.memory.activations_formula})"
+            + (f", {show_size(estimate.memory.gpu)} are there" if estimate.memory.gpu else "")
+        )
     return [
         ("run", plan.name),
         ("cluster", f"{plan.profile.name}, queue {plan.queue.name}"),
@@ -109,13 +122,16 @@ def _describe(plan: Plan) -> list[tuple[str, str]]:
         ("ranks", f"{ranks}, {devices}" + (f", {geometry.spares} spare nodes" if geometry.spares else "")),
         ("training", f"{training.precision}, ZeRO {training.zero_stage}, {plan.recipe.framework}"),
         ("batch", batch),
+        ("memory", memory),
         ("steps", f"{geometry.total_steps} of {geometry.tokens_per_step} tokens = {geometry.tokens} tokens"),
         (
             "checkpoints",
-            f"every {plan.recipe.checkpoint.every_steps} steps, {show_size(estimate.checkpoint_bytes)} each",
+            f"every {plan.recipe.checkpoint.every_steps} steps, {show_size(estimate.checkpoint_bytes)} each, "
+            f"{show_duration(estimate.checkpoint_seconds)} to write",
         ),
         ("time limit", f"{show_duration(plan.recipe.resources.walltime)} a job, the signal {lead} before"),
         ("jobs", jobs),
-        ("node-hours", f"{estimate.node_hours_per_job:.2f} a job at most"),
+        ("node-hours", node_hours),
+        ("charged", charged),
         ("sbatch", options),
     ]

@@ -122,7 +122,7 @@ class Engine:
     def __init__(self, settings: TrainingSettings, ranks: Ranks) -> None:
         config = configuration(settings, ranks.world_size)
         self._settings, self._ranks = settings, ranks
-        model = Decoder(settings.model, settings.init_seed)
+        model = Decoder(settings.model, settings.init_seed, recompute=settings.recompute)
         groups = [
             {"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": settings.optimizer.weight_decay},
             {"params": [p for p in model.parameters() if p.dim() == 1], "weight_decay": 0.0},

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from pretrainctl.records.training import ModelShape
 
@@ -88,11 +89,14 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    """The whole model; called with token ids it returns the mean loss of predicting each next token."""
+    """The whole model; called with token ids it returns the mean loss of predicting each next token.
 
-    def __init__(self, shape: ModelShape, seed: int) -> None:
+    With `recompute` a block keeps only its input, and runs once more in the backward pass.
+    """
+
+    def __init__(self, shape: ModelShape, seed: int, *, recompute: bool = False) -> None:
         super().__init__()
-        self.shape = shape
+        self.shape, self.recompute = shape, recompute
         self.embedding = nn.Embedding(shape.vocab, shape.hidden)
         self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.layers))
         self.norm = RMSNorm(shape.hidden, shape.norm_eps)
@@ -111,7 +115,7 @@ class Decoder(nn.Module):
         rotation = (rotation[0][:length], rotation[1][:length])
         x = self.embedding(inputs)
         for block in self.blocks:
-            x = block(x, rotation)
+            x = checkpoint(block, x, rotation, use_reentrant=False) if self.recompute else block(x, rotation)
         logits = self.head(self.norm(x))
         return functional.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
 

@@ -166,7 +166,7 @@ def _open_gate(attempt: Attempt, restart: int) -> str | None:
         expected=last_saved is not None or _resumed_before(attempt),
         last_saved_step=last_saved,
         label=f"attempt-{attempt.number}-restart-{restart}",
-        tasks_per_node=attempt.launch.srun.tasks_per_node,
+        tasks_per_node=attempt.launch.srun.ranks_per_node,
     )
     quarantined = [
         {"tag": checkpoint.tag, "reason": checkpoint.reason, "path": str(path)}

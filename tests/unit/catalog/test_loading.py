@@ -213,15 +213,15 @@ def test_an_environment_variable_of_a_profile_has_its_reason(write):
 
 
 def test_the_cluster_is_known_by_host_name(write, user_configuration):
-    assert catalog.here("alogin1.example") is None
+    assert catalog.here("tlogin1.example") is None
     write(
-        "extends: sandbox\nname: big\nhosts: {login: ['alogin[0-9]+\\.example'], compute: ['as.*']}\n",
+        "extends: sandbox\nname: big\nhosts: {login: ['tlogin[0-9]+\\.example'], compute: ['as.*']}\n",
         "big.yaml",
         user_configuration / "cluster_profiles",
     )
-    assert catalog.here("alogin1.example") == "big"
+    assert catalog.here("tlogin1.example") == "big"
     assert catalog.here("as01") == "big"
-    assert catalog.here("xalogin1.example") is None
+    assert catalog.here("xtlogin1.example") is None
 
 
 def test_a_broken_file_of_the_user_does_not_hide_the_others(write, user_configuration):

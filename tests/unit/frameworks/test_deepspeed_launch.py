@@ -53,12 +53,6 @@ def test_clipping_is_always_said_because_its_default_changed():
     assert launched()[2]["gradient_clipping"] == 1.0
 
 
-@pytest.mark.parametrize("config", [{"elasticity": {}}, {"zero_optimization": {"mics_shard_size": 4}}])
-def test_keys_that_deepspeed_removed_are_refused(config):
-    with pytest.raises(InputError, match=r"0\.19\.8"):
-        deepspeed.refuse_removed_keys(config)
-
-
 def test_the_reference_trainer_is_told_where_everything_is():
     record, settings, _ = launched("data.sources=[{prefix: d, weight: 2}, {prefix: /e}]")
     assert record.program == ("/opt/training/python", "-m", "pretrainctl.trainer", f"{RUN}/bundle/training.json")

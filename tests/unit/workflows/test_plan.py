@@ -78,8 +78,9 @@ def test_the_queue_is_the_first_production_row_that_fits():
     assert "max_nodes of queue big on sandbox is unknown and was not checked" in made.notes
     assert plan(rows, "resources.queue=fast").queue.partition == "f"
     assert refused(rows, "resources.walltime=2h") == (
-        "no queue of sandbox takes 2 nodes for 0-02:00:00: small: 0-02:00:00, at most 0-01:00:00; "
-        "big: 2 nodes, at least 3"
+        "no queue of sandbox takes 2 nodes for 0-02:00:00: "
+        "small: 0-02:00:00, at most 0-01:00:00 (pretrainctl's own sandbox, 2026-11); "
+        "big: 2 nodes, at least 3 (pretrainctl's own sandbox, 2026-11)"
     )
     assert "small: 4 nodes, at most 2" in refused(rows, "resources.nodes=4", "resources.queue=small")
     assert "has no queue 'slow'" in refused(rows, "resources.queue=slow")
