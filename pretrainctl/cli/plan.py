@@ -106,6 +106,10 @@ def _describe(plan: Plan) -> list[tuple[str, str]]:
         node_hours += f", {plan.node_hours:.2f} in {estimate.jobs} jobs" if estimate.jobs > 1 else ""
     else:
         jobs = ""
+    checkpoints = (
+        f"every {plan.recipe.checkpoint.every_steps} steps, {show_size(estimate.checkpoint_bytes)} each, "
+        f"{show_duration(estimate.checkpoint_seconds)} to write"
+    )
     accounting, units = plan.profile.accounting, estimate.site_units_per_job
     charged = f"{units:.0f} {accounting.unit} a job at most" if accounting and units is not None else ""
     memory = ""
@@ -124,11 +128,7 @@ def _describe(plan: Plan) -> list[tuple[str, str]]:
         ("batch", batch),
         ("memory", memory),
         ("steps", f"{geometry.total_steps} of {geometry.tokens_per_step} tokens = {geometry.tokens} tokens"),
-        (
-            "checkpoints",
-            f"every {plan.recipe.checkpoint.every_steps} steps, {show_size(estimate.checkpoint_bytes)} each, "
-            f"{show_duration(estimate.checkpoint_seconds)} to write",
-        ),
+        ("checkpoints", checkpoints),
         ("time limit", f"{show_duration(plan.recipe.resources.walltime)} a job, the signal {lead} before"),
         ("jobs", jobs),
         ("node-hours", node_hours),

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from pretrainctl.errors import InputError
 from pretrainctl.frameworks import deepspeed
 from pretrainctl.frameworks.contract import RunIdentity
 from pretrainctl.records import codec
