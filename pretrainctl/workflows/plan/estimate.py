@@ -144,6 +144,6 @@ def _check_host_memory(
     if recipe.program is None and isinstance(there, int) and needed > there:
         notes.append(
             f"the reference trainer makes {show_count(parameters)} weights in fp32 on each of "
-            f"{geometry.tasks_per_node} ranks of a node before they are sharded: {show_size(needed)}, and a node of {profile.name} has "
-            f"{show_size(there)} ({source_of(profile.node, profile)})"
+            f"{geometry.tasks_per_node} ranks of a node before they are sharded: {show_size(needed)}, and a node of "
+            f"{profile.name} has {show_size(there)} ({source_of(profile.node, profile)})"
         )

@@ -18,6 +18,10 @@ MINE = {
     "sandbox": [],
 }
 
+TWICE = (
+    "cluster.queues=[{name: a, purpose: debug, max_nodes: 1, max_walltime: 1h}, "
+    "{name: a, purpose: long, max_nodes: 1, max_walltime: 1h}]"
+)
 REFUSALS = [
     # recipe, cluster, settings, what the line must say: the number and the limit, and the source of a site's limit
     ("llama-8b", "marenostrum5", ["resources.nodes=128"], ["128 nodes, at most 100", "queue table", "2026-04"]),
@@ -103,10 +107,7 @@ REFUSALS = [
     (
         "llama-8b",
         "jupiter",
-        [
-            "cluster.queues=[{name: a, purpose: debug, max_nodes: 1, max_walltime: 1h}, "
-            "{name: a, purpose: long, max_nodes: 1, max_walltime: 1h}]"
-        ],
+        [TWICE],
         ["two queues are called 'a'"],
     ),
 ]
@@ -147,7 +148,6 @@ def shards(folder: Path, data_ranks: int, model_ranks: int = 1) -> Path:
     tag = folder / "global_step4000"
     tag.mkdir(parents=True)
     for model_rank in range(model_ranks):
-        (tag / f"mp_rank_{model_rank:02d}_model_states.pt").touch()
         for rank in range(data_ranks):
             (tag / f"bf16_zero_pp_rank_{rank}_mp_rank_{model_rank:02d}_optim_states.pt").touch()
     return folder
