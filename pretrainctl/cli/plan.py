@@ -74,8 +74,23 @@ def recipes(as_json: Json = False) -> None:
     _list("recipes", as_json=as_json)
 
 
-def clusters(as_json: Json = False) -> None:
+def clusters(
+    check: Annotated[
+        str | None, typer.Option("--check", metavar="NAME", help="Compare a profile with the Slurm of this machine.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
     """List cluster profiles: yours and the shipped ones."""
+    if check is not None:
+        from pretrainctl.workflows.check_cluster import check_cluster
+
+        findings = check_cluster(check)
+        if as_json:
+            view.print_json(findings)
+            return
+        rows = [(finding.place, finding.profile, finding.machine) for finding in findings]
+        view.print_table(("WHAT", "PROFILE", "MACHINE"), rows)
+        return
     _list("cluster_profiles", as_json=as_json)
 
 
