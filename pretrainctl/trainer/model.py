@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor, nn
@@ -91,10 +94,18 @@ class Block(nn.Module):
 class Decoder(nn.Module):
     """The whole model; called with token ids it returns the mean loss of predicting each next token.
 
-    With `recompute` a block keeps only its input, and runs once more in the backward pass.
+    With `recompute` a block keeps only its input, and runs once more in the backward pass. Inside `whole` a
+    parameter has all its weights, also where each rank was given only its share of them.
     """
 
-    def __init__(self, shape: ModelShape, seed: int, *, recompute: bool = False) -> None:
+    def __init__(
+        self,
+        shape: ModelShape,
+        seed: int,
+        *,
+        recompute: bool = False,
+        whole: Callable[[nn.Parameter], AbstractContextManager[object]] = contextlib.nullcontext,
+    ) -> None:
         super().__init__()
         self.shape, self.recompute = shape, recompute
         self.embedding = nn.Embedding(shape.vocab, shape.hidden)
@@ -103,7 +114,7 @@ class Decoder(nn.Module):
         self.head = nn.Linear(shape.hidden, shape.vocab, bias=False)
         if shape.tied_embeddings:
             self.head.weight = self.embedding.weight
-        self._initialise(seed)
+        self._initialise(seed, whole)
         # Kept out of the module's buffers: DeepSpeed would turn those to bf16, and angles need fp32.
         self._rotation: dict[torch.device, tuple[Tensor, Tensor]] = {}
 
@@ -119,14 +130,16 @@ class Decoder(nn.Module):
         logits = self.head(self.norm(x))
         return functional.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
 
-    def _initialise(self, seed: int) -> None:
+    def _initialise(self, seed: int, whole: Callable[[nn.Parameter], AbstractContextManager[object]]) -> None:
         generator = torch.Generator().manual_seed(seed)
         for name, parameter in self.named_parameters():
-            if parameter.dim() < 2:
+            if name.endswith("norm.weight"):
                 continue
             narrow = name.endswith(("attention.out.weight", "ffn.down.weight"))
             std = _INIT_STD / math.sqrt(2 * self.shape.layers) if narrow else _INIT_STD
-            nn.init.normal_(parameter, std=std, generator=generator)
+            with whole(parameter), torch.no_grad():
+                # Drawn on the CPU in fp32: the same weights on every kind of machine, however they are sharded.
+                parameter.copy_(torch.empty(parameter.shape, device="cpu").normal_(std=std, generator=generator))
 
     def _rotation_on(self, device: torch.device) -> tuple[Tensor, Tensor]:
         if device not in self._rotation:

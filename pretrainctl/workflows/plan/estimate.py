@@ -139,9 +139,9 @@ def _memory(
 def _check_host_memory(
     recipe: Recipe, profile: ClusterProfile, geometry: Geometry, parameters: int, notes: list[str]
 ) -> None:
-    """The reference trainer makes all weights in fp32 on each rank before ZeRO shards them."""
+    """Below stage 3 the reference trainer makes all weights in fp32 on each rank before ZeRO shards them."""
     there, needed = profile.node.memory, 4 * parameters * geometry.tasks_per_node
-    if recipe.program is None and isinstance(there, int) and needed > there:
+    if recipe.program is None and recipe.training.zero_stage < 3 and isinstance(there, int) and needed > there:
         notes.append(
             f"the reference trainer makes {show_count(parameters)} weights in fp32 on each of "
             f"{geometry.tasks_per_node} ranks of a node before they are sharded: {show_size(needed)}, and a node of "

@@ -256,3 +256,31 @@ def test_no_file_is_anything_but_taken_or_refused(text):
         file.flush()
         with contextlib.suppress(InputError):
             catalog.load_recipe(file.name)
+
+
+def test_what_differs_on_a_cluster_is_laid_over_the_rest_and_settings_over_both(write):
+    path = write(
+        "extends: quickstart\nresources: {nodes: 3}\nclusters:\n"
+        "  big: {resources: {nodes: 8}, data: {sequence_length: 128}}\n"
+        "  small: {resources: {nodse: 1}}\n"
+    )
+    assert catalog.load_recipe(path).resources.nodes == 3
+    big = catalog.load_recipe(path, cluster="big")
+    assert (big.resources.nodes, big.data.sequence_length) == (8, 128)
+    assert big.resources.walltime == catalog.load_recipe("quickstart").resources.walltime
+    assert catalog.load_recipe(path, ["resources.nodes=2"], cluster="big").resources.nodes == 2
+    assert catalog.load_recipe(path, cluster="other").resources.nodes == 3
+    with pytest.raises(InputError, match=r"mine\.yaml:5: unknown key 'nodse' in resources"):
+        catalog.load_recipe(path, cluster="small")
+
+
+@pytest.mark.parametrize("text", ["clusters: [a]", "clusters: {a: 3}"])
+def test_sections_of_clusters_are_mappings(write, text):
+    with pytest.raises(InputError, match="one section of keys by name of a profile"):
+        catalog.load_recipe(write(f"extends: quickstart\n{text}\n"))
+
+
+@pytest.mark.parametrize("cluster", sorted(set(catalog.names("cluster_profiles"))))
+@pytest.mark.parametrize("recipe", sorted(set(catalog.names("recipes"))))
+def test_every_shipped_recipe_loads_for_every_cluster(recipe, cluster):
+    assert catalog.load_recipe(recipe, cluster=cluster).name == recipe
