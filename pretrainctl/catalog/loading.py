@@ -20,7 +20,15 @@ from pretrainctl.catalog.reading import Document, Key, Origin, choose_cluster, o
 from pretrainctl.errors import InputError
 from pretrainctl.schema import ClusterProfile, Recipe
 
-__all__ = ["ACCOUNT_VARIABLE", "describe", "here", "load_profile", "load_recipe"]
+__all__ = [
+    "ACCOUNT_VARIABLE",
+    "describe",
+    "here",
+    "load_profile",
+    "load_recipe",
+    "profile_document",
+    "recipe_document",
+]
 
 ACCOUNT_VARIABLE = "PRETRAINCTL_ACCOUNT"
 """Environment variable with the account that jobs are charged to."""
@@ -33,9 +41,7 @@ def load_recipe(name: str, settings: Sequence[str] = (), *, cluster: str | None 
 
     What its section `clusters:` says for that name is laid over the rest. InputError says what does not fit.
     """
-    document = read_document("recipes", find("recipes", name))
-    choose_cluster(document, cluster)
-    return _checked(Recipe, document, settings)
+    return _checked(Recipe, recipe_document(name, settings, cluster=cluster))
 
 
 def load_profile(name: str, settings: Sequence[str] = ()) -> ClusterProfile:
@@ -43,13 +49,27 @@ def load_profile(name: str, settings: Sequence[str] = ()) -> ClusterProfile:
 
     Where the site wants an account, the variable PRETRAINCTL_ACCOUNT gives it, over the profile's own.
     """
+    return _checked(ClusterProfile, profile_document(name, settings))
+
+
+def recipe_document(name: str, settings: Sequence[str] = (), *, cluster: str | None = None) -> Document:
+    """The values behind `load_recipe`, not yet checked, each with its origin."""
+    document = read_document("recipes", find("recipes", name))
+    choose_cluster(document, cluster)
+    override(document, settings)
+    return document
+
+
+def profile_document(name: str, settings: Sequence[str] = ()) -> Document:
+    """The values behind `load_profile`, not yet checked, each with its origin."""
     document = read_document("cluster_profiles", find("cluster_profiles", name))
     account = document.values.get("account")
     given = os.environ.get(ACCOUNT_VARIABLE)
     if given and isinstance(account, dict) and account.get("required") is True:
         account["name"] = given
         document.origins["account", "name"] = Origin(f"${ACCOUNT_VARIABLE}")
-    return _checked(ClusterProfile, document, settings)
+    override(document, settings)
+    return document
 
 
 def describe(kind: Kind) -> tuple[tuple[str, str, Path], ...]:
@@ -76,8 +96,7 @@ def here(host: str | None = None) -> str | None:
     return None
 
 
-def _checked(model: type[M], document: Document, settings: Sequence[str]) -> M:
-    override(document, settings)
+def _checked(model: type[M], document: Document) -> M:
     try:
         # JSON mode: lists become tuples and text becomes paths, yet "2" is no number and 1 no truth value.
         return model.model_validate_json(json.dumps(document.values))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from pretrainctl.cli import view
+from pretrainctl.errors import InputError
 from pretrainctl.units import show_count, show_duration, show_size
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 def register(app: typer.Typer) -> None:
     """Add these commands to the app."""
-    for command in (plan, render, recipes, clusters):
+    for command in (plan, render, explain, diff, recipes, clusters):
         app.command()(command)
 
 
@@ -69,6 +70,38 @@ def render(
         sys.stdout.write(bundle.files[file])
 
 
+def explain(recipe: Recipe, cluster: Cluster = None, set_values: Sets = None, as_json: Json = False) -> None:
+    """Print each line of the batch script with its origin: recipe, profile, setting or rule."""
+    from pretrainctl.workflows.explain import explain as explain_script
+
+    lines = explain_script(recipe, cluster, set_values=set_values or [])
+    if as_json:
+        view.print_json(lines)
+        return
+    view.print_table(("LINE", "ORIGIN"), [(line.text, line.origin) for line in lines])
+
+
+def diff(
+    recipe: Recipe,
+    cluster: Annotated[list[str], typer.Option("--cluster", "-c", help="Give it twice: the two to compare.")],
+    set_values: Sets = None,
+    as_json: Json = False,
+) -> None:
+    """Show what differs between the batch scripts of two clusters."""
+    from pretrainctl.workflows.explain import diff as compare
+
+    if len(cluster) != 2:
+        raise InputError(
+            f"--cluster was given {len(cluster)} times, and two are compared", hint="-c leonardo -c jupiter"
+        )
+    found = compare(recipe, cluster[0], cluster[1], set_values=set_values or [])
+    if as_json:
+        view.print_json(found)
+        return
+    rows = [(one.what, one.first, one.second) for one in found]
+    view.print_table(("WHAT", cluster[0].upper(), cluster[1].upper()), rows)
+
+
 def recipes(as_json: Json = False) -> None:
     """List recipes: yours and the shipped ones."""
     _list("recipes", as_json=as_json)
@@ -102,6 +135,14 @@ def _list(kind: Literal["recipes", "cluster_profiles"], *, as_json: bool) -> Non
         view.print_json([{"name": name, "description": text, "path": str(path)} for name, text, path in rows])
         return
     view.print_table(("NAME", "DESCRIPTION", "FILE"), [(name, text, str(path)) for name, text, path in rows])
+
+
+def _login(plan: Plan) -> str:
+    limit = plan.profile.login_limit
+    if limit is None:
+        return ""
+    says = "an unknown time" if limit == "unknown" else show_duration(limit)
+    return f"a process may use {says} of CPU there; no command here needs a minute"
 
 
 def _describe(plan: Plan) -> list[tuple[str, str]]:
@@ -148,5 +189,6 @@ def _describe(plan: Plan) -> list[tuple[str, str]]:
         ("jobs", jobs),
         ("node-hours", node_hours),
         ("charged", charged),
+        ("login nodes", _login(plan)),
         ("sbatch", options),
     ]

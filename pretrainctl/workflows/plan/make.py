@@ -19,7 +19,7 @@ from pretrainctl.workflows.plan.queues import check_chain, choose_queue
 from pretrainctl.workflows.plan.resources import count_cpus, count_gpus, directives
 from pretrainctl.workflows.plan.site import check_storage, site_environment
 
-__all__ = ["list_catalog", "make_plan"]
+__all__ = ["list_catalog", "make_plan", "split_settings", "this_cluster"]
 
 
 def make_plan(
@@ -40,13 +40,12 @@ def make_plan(
     checkpoint folder which the recipe names holds checkpoints of another layout.
     """
     base = directory or Path.cwd()
-    for_cluster = [value.removeprefix("cluster.") for value in set_values if value.startswith("cluster.")]
-    for_recipe = [value for value in set_values if not value.startswith("cluster.")]
+    for_recipe, for_cluster = split_settings(set_values)
     if name is not None:
         for_recipe.append(f"name={json.dumps(name)}")
     if mail_type is not None:
         for_cluster.append("mail=" + json.dumps({"type": mail_type, "user": mail_user}))
-    where = catalog.load_profile(cluster or _this_cluster(), for_cluster)
+    where = catalog.load_profile(cluster or this_cluster(), for_cluster)
     what = _absolute(catalog.load_recipe(recipe, for_recipe, cluster=where.name), base)
     notes = list(where.caveats)
     queue = choose_queue(what, where, notes)
@@ -81,12 +80,14 @@ def make_plan(
     return plan
 
 
-def list_catalog(kind: Literal["recipes", "cluster_profiles"]) -> tuple[tuple[str, str, Path], ...]:
-    """Name, description and file of each recipe or profile that is known here."""
-    return catalog.describe(kind)
+def split_settings(set_values: Sequence[str]) -> tuple[list[str], list[str]]:
+    """`key=value` settings of the recipe, and those of the profile without their `cluster.` in front."""
+    for_cluster = [value.removeprefix("cluster.") for value in set_values if value.startswith("cluster.")]
+    return [value for value in set_values if not value.startswith("cluster.")], for_cluster
 
 
-def _this_cluster() -> str:
+def this_cluster() -> str:
+    """The profile that knows this host; InputError where none does."""
     found = catalog.here()
     if found is None:
         raise InputError(
@@ -94,6 +95,11 @@ def _this_cluster() -> str:
             hint=f"say --cluster, one of {', '.join(catalog.names('cluster_profiles'))}, or a path",
         )
     return found
+
+
+def list_catalog(kind: Literal["recipes", "cluster_profiles"]) -> tuple[tuple[str, str, Path], ...]:
+    """Name, description and file of each recipe or profile that is known here."""
+    return catalog.describe(kind)
 
 
 def _absolute(recipe: Recipe, base: Path) -> Recipe:

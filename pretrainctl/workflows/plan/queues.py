@@ -87,6 +87,10 @@ def check_chain(recipe: Recipe, profile: ClusterProfile, queue: Queue, notes: li
             f"({source_of(queue, profile)})",
             hint="queue fewer; `pretrainctl reconcile` tops them up",
         )
+    if jobs > 1 and queue.max_jobs == "unknown":
+        notes.append(
+            f"how many jobs of a user queue {queue.name} of {profile.name} takes is unknown and was not checked"
+        )
     if chain.sbatch_inside == "unknown":
         notes.append(
             f"whether sbatch works inside jobs of {profile.name} is unknown, so {jobs} jobs are queued at launch; "
