@@ -39,7 +39,7 @@ class Provenance(Part):
     source: Word
     """Document, measurement or person."""
     as_of: Annotated[Word, Field(pattern=r"^[0-9]{4}-[0-9]{2}(-[0-9]{2})?$")]
-    """Date of the source, YYYY-MM or YYYY-MM-DD."""
+    """Date of the source, or of its reading where it bears none: YYYY-MM or YYYY-MM-DD."""
     confidence: Literal["official", "measured", "script", "guess"]
     """How far it can be trusted; `script` = somebody runs it so."""
 

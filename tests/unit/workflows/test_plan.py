@@ -129,7 +129,7 @@ def test_memory_of_a_gpu_is_worked_out_and_what_may_not_fit_is_said():
     assert not any("may not fit" in note for note in large().notes)
     (note,) = [note for note in large("training.recompute=false").notes if "may not fit" in note]
     assert "34 L s b h + 10 s b V, Korthikanti 2022" in note
-    assert "OpenEuroLLM" in note
+    assert "JSC's configuration page" in note
     assert plan().estimate.memory is None
     (note,) = [note for note in large("cluster.node.gpu_memory=unknown").notes if "memory of a GPU" in note]
     assert "unknown and was not checked" in note

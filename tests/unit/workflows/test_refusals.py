@@ -60,7 +60,7 @@ REFUSALS = [
         "llama-8b",
         "jupiter",
         ["resources.tasks_per_node=5", "training.global_batch=320 samples"],
-        ["5 ranks on each node and 4 GPUs", "2026-08"],
+        ["5 ranks on each node and 4 GPUs", "2026-11"],
     ),
     ("llama-8b", "jupiter", ["cluster.signals.write_rate=1MB"], ["lead time 10m00s", "less than twice", "104.7GiB"]),
     (

@@ -149,7 +149,7 @@ def test_leonardo_resources_and_network():
     assert launch.address.kind == "ipv4"
     assert launch.environment["NCCL_SOCKET_IFNAME"] == "ib0"
     assert 'caches="$PRETRAINCTL_RUN_DIR/caches/' in files["task.sh"]
-    assert "module purge\nmodule load cuda/12.2\n" in files["job.sbatch"]
+    assert "module purge\nmodule load python/3.11.7\n" in files["job.sbatch"]
 
 
 # --- JUPITER ---
