@@ -39,7 +39,9 @@ def render(
         "launch": launch,
         "run_dir": str(run_dir),
         "log": f"{_path_pattern(run_dir)}/attempts/slurm-%j.out",
-        "reasons": {name: variable.reason for name, variable in plan.profile.environment.items()},
+        "modules": _modules(plan),
+        "caches": plan.profile.caches,
+        "reasons": {name: variable.reason for name, variable in plan.environment.items()},
     }
     files = {name: environment.get_template(f"{name}.j2").render(values) for name in ("job.sbatch", "task.sh")}
     files["launch.json"] = _json(launch)
@@ -80,6 +82,11 @@ def _environment(template_dir: Path) -> Environment:
     )
     environment.filters.update(sh=_sh, sh_items=_sh_items, comment=_comment, directive=_directive)
     return environment
+
+
+def _modules(plan: Plan) -> tuple[str, ...]:
+    container = plan.profile.container
+    return plan.profile.modules + (container.modules if container is not None and container.image else ())
 
 
 def _sh(value: object) -> str:

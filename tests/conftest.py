@@ -19,6 +19,6 @@ def user_configuration(tmp_path_factory: pytest.TempPathFactory, monkeypatch: py
     """An empty configuration folder, which a test may fill; no variable of the user reaches a test."""
     folder = tmp_path_factory.mktemp("config")
     monkeypatch.setenv("PRETRAINCTL_CONFIG", str(folder))
-    for name in ("PRETRAINCTL_DEBUG", "PRETRAINCTL_RUNS"):
+    for name in ("PRETRAINCTL_ACCOUNT", "PRETRAINCTL_DEBUG", "PRETRAINCTL_RUNS"):
         monkeypatch.delenv(name, raising=False)
     return folder

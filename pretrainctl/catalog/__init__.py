@@ -1,6 +1,25 @@
 """Find, read, extend and override recipes and profiles; know which cluster this is."""
 
 from pretrainctl.catalog.files import find, names, template_dir
-from pretrainctl.catalog.loading import describe, here, load_profile, load_recipe
+from pretrainctl.catalog.loading import (
+    ACCOUNT_VARIABLE,
+    describe,
+    here,
+    load_profile,
+    load_recipe,
+    profile_document,
+    recipe_document,
+)
 
-__all__ = ["describe", "find", "here", "load_profile", "load_recipe", "names", "template_dir"]
+__all__ = [
+    "ACCOUNT_VARIABLE",
+    "describe",
+    "find",
+    "here",
+    "load_profile",
+    "load_recipe",
+    "names",
+    "profile_document",
+    "recipe_document",
+    "template_dir",
+]

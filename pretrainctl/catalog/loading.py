@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import re
 import socket
 import types
@@ -15,23 +16,60 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from pretrainctl.catalog.files import Kind, find, names
-from pretrainctl.catalog.reading import Document, Key, override, read_document
+from pretrainctl.catalog.reading import Document, Key, Origin, choose_cluster, override, read_document
 from pretrainctl.errors import InputError
 from pretrainctl.schema import ClusterProfile, Recipe
 
-__all__ = ["describe", "here", "load_profile", "load_recipe"]
+__all__ = [
+    "ACCOUNT_VARIABLE",
+    "describe",
+    "here",
+    "load_profile",
+    "load_recipe",
+    "profile_document",
+    "recipe_document",
+]
+
+ACCOUNT_VARIABLE = "PRETRAINCTL_ACCOUNT"
+"""Environment variable with the account that jobs are charged to."""
 
 M = TypeVar("M", bound=BaseModel)
 
 
-def load_recipe(name: str, settings: Sequence[str] = ()) -> Recipe:
-    """The recipe of that name or path, with `key=value` settings; InputError says what does not fit."""
-    return _load("recipes", Recipe, name, settings)
+def load_recipe(name: str, settings: Sequence[str] = (), *, cluster: str | None = None) -> Recipe:
+    """The recipe of that name or path as it is on `cluster` (the name in a profile), with `key=value` settings.
+
+    What its section `clusters:` says for that name is laid over the rest. InputError says what does not fit.
+    """
+    return _checked(Recipe, recipe_document(name, settings, cluster=cluster))
 
 
 def load_profile(name: str, settings: Sequence[str] = ()) -> ClusterProfile:
-    """The cluster profile of that name or path, with `key=value` settings applied."""
-    return _load("cluster_profiles", ClusterProfile, name, settings)
+    """The cluster profile of that name or path, with `key=value` settings applied.
+
+    Where the site wants an account, the variable PRETRAINCTL_ACCOUNT gives it, over the profile's own.
+    """
+    return _checked(ClusterProfile, profile_document(name, settings))
+
+
+def recipe_document(name: str, settings: Sequence[str] = (), *, cluster: str | None = None) -> Document:
+    """The values behind `load_recipe`, not yet checked, each with its origin."""
+    document = read_document("recipes", find("recipes", name))
+    choose_cluster(document, cluster)
+    override(document, settings)
+    return document
+
+
+def profile_document(name: str, settings: Sequence[str] = ()) -> Document:
+    """The values behind `load_profile`, not yet checked, each with its origin."""
+    document = read_document("cluster_profiles", find("cluster_profiles", name))
+    account = document.values.get("account")
+    given = os.environ.get(ACCOUNT_VARIABLE)
+    if given and isinstance(account, dict) and account.get("required") is True:
+        account["name"] = given
+        document.origins["account", "name"] = Origin(f"${ACCOUNT_VARIABLE}")
+    override(document, settings)
+    return document
 
 
 def describe(kind: Kind) -> tuple[tuple[str, str, Path], ...]:
@@ -58,9 +96,7 @@ def here(host: str | None = None) -> str | None:
     return None
 
 
-def _load(kind: Kind, model: type[M], name: str, settings: Sequence[str]) -> M:
-    document = read_document(kind, find(kind, name))
-    override(document, settings)
+def _checked(model: type[M], document: Document) -> M:
     try:
         # JSON mode: lists become tuples and text becomes paths, yet "2" is no number and 1 no truth value.
         return model.model_validate_json(json.dumps(document.values))
@@ -135,7 +171,7 @@ def _unwrap(annotation: Any) -> Any:
 def _known_keys(model: type[BaseModel], place: Key) -> tuple[str, ...]:
     section = _model_at(model, place)
     keys = tuple(section.model_fields) if section else ()
-    return (*keys, "extends") if not place else keys
+    return (*keys, "extends", *(("clusters",) if model is Recipe else ())) if not place else keys
 
 
 def _meaning(model: type[BaseModel], place: Key) -> str:

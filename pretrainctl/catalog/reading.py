@@ -15,7 +15,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from pretrainctl.catalog.files import Kind, find
 from pretrainctl.errors import InputError
 
-__all__ = ["Document", "Key", "Origin", "override", "read_document"]
+__all__ = ["Document", "Key", "Origin", "choose_cluster", "override", "read_document"]
 
 Key = tuple[str | int, ...]
 """Where a value stands: keys and list positions from the top."""
@@ -75,6 +75,26 @@ def read_document(kind: Kind, path: Path) -> Document:
     while chain:
         _merge(merged, chain.pop())
     return merged
+
+
+def choose_cluster(document: Document, cluster: str | None) -> None:
+    """Lay the section of `clusters:` that bears the name of `cluster` over the rest, and take `clusters:` away."""
+    sections = document.values.pop("clusters", None) or {}
+    origin = document.origin(("clusters",))
+    if not isinstance(sections, dict) or not all(isinstance(section, dict) for section in sections.values()):
+        raise InputError(
+            f"{origin}: clusters: must hold one section of keys by name of a profile",
+            hint="clusters: {leonardo: {resources: {nodes: 64}}}",
+        )
+    moved = {key: known for key, known in document.origins.items() if key[:1] == ("clusters",)}
+    for key in moved:
+        del document.origins[key]
+    if cluster in sections:
+        place = ("clusters", cluster)
+        chosen = {key[2:]: known for key, known in moved.items() if key[:2] == place}
+        # The recipe stays the file that was asked for.
+        chosen[()] = document.origins[()]
+        _merge(document, Document(sections[cluster], chosen))
 
 
 def override(document: Document, settings: Sequence[str]) -> None:

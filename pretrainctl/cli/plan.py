@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from pretrainctl.cli import view
+from pretrainctl.errors import InputError
 from pretrainctl.units import show_count, show_duration, show_size
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 def register(app: typer.Typer) -> None:
     """Add these commands to the app."""
-    for command in (plan, render, recipes, clusters):
+    for command in (plan, render, explain, diff, recipes, clusters):
         app.command()(command)
 
 
@@ -43,7 +44,7 @@ def plan(
         view.print_json(made.model_dump(mode="json"))
         return
     view.print_pairs(_describe(made))
-    for note in made.notes:
+    for note in (*((made.blocked,) if made.blocked else ()), *made.notes):
         view.note(f"note: {note}")
 
 
@@ -73,13 +74,60 @@ def render(
         sys.stdout.write(text)
 
 
+def explain(recipe: Recipe, cluster: Cluster = None, set_values: Sets = None, as_json: Json = False) -> None:
+    """Print each line of the batch script with its origin: recipe, profile, setting or rule."""
+    from pretrainctl.workflows.explain import explain as explain_script
+
+    lines = explain_script(recipe, cluster, set_values=set_values or [])
+    if as_json:
+        view.print_json(lines)
+        return
+    view.print_table(("LINE", "ORIGIN"), [(line.text, line.origin) for line in lines])
+
+
+def diff(
+    recipe: Recipe,
+    cluster: Annotated[list[str], typer.Option("--cluster", "-c", help="Give it twice: the two to compare.")],
+    set_values: Sets = None,
+    as_json: Json = False,
+) -> None:
+    """Show what differs between the batch scripts of two clusters."""
+    from pretrainctl.workflows.explain import diff as compare
+
+    if len(cluster) != 2:
+        raise InputError(
+            f"--cluster was given {len(cluster)} times, and two are compared", hint="-c leonardo -c jupiter"
+        )
+    found = compare(recipe, cluster[0], cluster[1], set_values=set_values or [])
+    if as_json:
+        view.print_json(found)
+        return
+    rows = [(one.what, one.first, one.second) for one in found]
+    view.print_table(("WHAT", cluster[0].upper(), cluster[1].upper()), rows)
+
+
 def recipes(as_json: Json = False) -> None:
     """List recipes: yours and the shipped ones."""
     _list("recipes", as_json=as_json)
 
 
-def clusters(as_json: Json = False) -> None:
+def clusters(
+    check: Annotated[
+        str | None, typer.Option("--check", metavar="NAME", help="Compare a profile with the Slurm of this machine.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
     """List cluster profiles: yours and the shipped ones."""
+    if check is not None:
+        from pretrainctl.workflows.check_cluster import check_cluster
+
+        findings = check_cluster(check)
+        if as_json:
+            view.print_json(findings)
+            return
+        rows = [(finding.place, finding.profile, finding.machine) for finding in findings]
+        view.print_table(("WHAT", "PROFILE", "MACHINE"), rows)
+        return
     _list("cluster_profiles", as_json=as_json)
 
 
@@ -93,6 +141,14 @@ def _list(kind: Literal["recipes", "cluster_profiles"], *, as_json: bool) -> Non
     view.print_table(("NAME", "DESCRIPTION", "FILE"), [(name, text, str(path)) for name, text, path in rows])
 
 
+def _login(plan: Plan) -> str:
+    limit = plan.profile.login_limit
+    if limit is None:
+        return ""
+    says = "an unknown time" if limit == "unknown" else show_duration(limit)
+    return f"a process may use {says} of CPU there; no command here needs a minute"
+
+
 def _describe(plan: Plan) -> list[tuple[str, str]]:
     geometry, estimate, training = plan.geometry, plan.estimate, plan.recipe.training
     options = " ".join(f"--{key}={value}" if value else f"--{key}" for key, value in plan.directives.items())
@@ -102,10 +158,27 @@ def _describe(plan: Plan) -> list[tuple[str, str]]:
         f"{geometry.global_batch} samples = micro batch {geometry.micro_batch} x accumulation "
         f"{geometry.accumulation} x {geometry.data_parallel} data-parallel ranks"
     )
-    seconds = plan.recipe.resources.seconds_per_step
     weights = show_count(estimate.parameters)
     lead = show_duration(plan.profile.signals.lead)
-    jobs = "" if estimate.jobs is None else f"{estimate.jobs}, if a step takes {seconds:g} s"
+    node_hours = f"{estimate.node_hours_per_job:.2f} a job at most"
+    if estimate.jobs is not None and estimate.seconds_per_step is not None:
+        jobs = f"{estimate.jobs}, if a step takes {estimate.seconds_per_step:.3g} s"
+        node_hours += f", {plan.node_hours:.2f} in {estimate.jobs} jobs" if estimate.jobs > 1 else ""
+    else:
+        jobs = ""
+    checkpoints = (
+        f"every {plan.recipe.checkpoint.every_steps} steps, {show_size(estimate.checkpoint_bytes)} each, "
+        f"{show_duration(estimate.checkpoint_seconds)} to write"
+    )
+    accounting, units = plan.profile.accounting, estimate.site_units_per_job
+    charged = f"{units:.0f} {accounting.unit} a job at most" if accounting and units is not None else ""
+    memory = ""
+    if estimate.memory is not None:
+        memory = (
+            f"{show_size(estimate.memory.states)} of states a GPU ({estimate.memory.states_formula}), at most "
+            f"{show_size(estimate.memory.activations)} of activations ({estimate.memory.activations_formula})"
+            + (f", {show_size(estimate.memory.gpu)} are there" if estimate.memory.gpu else "")
+        )
     return [
         ("run", plan.name),
         ("cluster", f"{plan.profile.name}, queue {plan.queue.name}"),
@@ -113,13 +186,13 @@ def _describe(plan: Plan) -> list[tuple[str, str]]:
         ("ranks", f"{ranks}, {devices}" + (f", {geometry.spares} spare nodes" if geometry.spares else "")),
         ("training", f"{training.precision}, ZeRO {training.zero_stage}, {plan.recipe.framework}"),
         ("batch", batch),
+        ("memory", memory),
         ("steps", f"{geometry.total_steps} of {geometry.tokens_per_step} tokens = {geometry.tokens} tokens"),
-        (
-            "checkpoints",
-            f"every {plan.recipe.checkpoint.every_steps} steps, {show_size(estimate.checkpoint_bytes)} each",
-        ),
+        ("checkpoints", checkpoints),
         ("time limit", f"{show_duration(plan.recipe.resources.walltime)} a job, the signal {lead} before"),
         ("jobs", jobs),
-        ("node-hours", f"{estimate.node_hours_per_job:.2f} a job at most"),
+        ("node-hours", node_hours),
+        ("charged", charged),
+        ("login nodes", _login(plan)),
         ("sbatch", options),
     ]

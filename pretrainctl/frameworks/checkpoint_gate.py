@@ -33,7 +33,7 @@ from pretrainctl.frameworks.zero_checkpoint import (
 from pretrainctl.records.launch import CheckpointLayout
 from pretrainctl.records.run import Checkpoint, CheckpointStatus
 
-__all__ = ["GateResult", "check", "gate"]
+__all__ = ["GateResult", "check", "gate", "refuse_other_layout"]
 
 _TAGS_IN_MESSAGE = 5
 
@@ -158,6 +158,14 @@ def _choose(
     if chosen is None:
         _refuse_step_zero(directory, expected, choice.pointer, choice.bad, last_saved_step)
     return choice
+
+
+def refuse_other_layout(directory: Path, layout: CheckpointLayout) -> None:
+    """CheckpointError where the newest tag, if there is one, was saved in another layout; nothing is changed."""
+    for tag in tags(directory)[:1]:
+        checkpoint = inspect(directory, tag, layout)
+        if checkpoint is not None and checkpoint.other_layout:
+            raise _other_layout(directory, checkpoint)
 
 
 def _other_layout(directory: Path, checkpoint: Checkpoint) -> CheckpointError:

@@ -8,6 +8,7 @@ from typing import Any
 
 from pretrainctl.errors import InputError
 from pretrainctl.frameworks.contract import RunIdentity
+from pretrainctl.frameworks.deepspeed_config import check_configuration, join_tuning
 from pretrainctl.records.launch import (
     AddressRule,
     CheckpointLayout,
@@ -27,30 +28,19 @@ from pretrainctl.records.training import (
 )
 from pretrainctl.schema import Plan, Recipe
 
-__all__ = ["configuration", "launch", "model_shape", "refuse_removed_keys"]
-
-_REMOVED = (
-    "amp",
-    "compression_training",
-    "curriculum_learning",
-    "eigenvalue",
-    "elasticity",
-    "graph_harvesting",
-    "nebula",
-    "progressive_layer_drop",
-    "quantize_training",
-    "sparse_attention",
-    "sparse_gradients",
-)
-_REMOVED_ZERO = ("mics_shard_size", "mics_hierarchical_params_gather", "zeropp_loco_param")
+__all__ = ["checkpoint_layout", "configuration", "launch", "model_shape"]
 
 
 def launch(plan: Plan, identity: RunIdentity) -> tuple[Launch, TrainingSettings | None, Mapping[str, Any]]:
     """The launch record, the trainer's settings (None for a program of one's own) and the DeepSpeed JSON."""
     recipe, profile, geometry = plan.recipe, plan.profile, plan.geometry
+    if plan.blocked is not None:
+        raise InputError(plan.blocked, hint="name a training program of your own in `program:`")
     directory = plan.checkpoint_directory(identity.run_dir)
     prequeued = _chain(plan) == "prequeued"
-    program, resume_arguments = _program(recipe, identity, directory)
+    python = _training_python(plan, identity)
+    program, resume_arguments = _program(recipe, identity, python, directory)
+    ranks_per_task = 1 if profile.tasks.launcher == "direct" else geometry.tasks_per_node
     jobs = recipe.chain.jobs or profile.chain.jobs
     record = Launch(
         run_name=plan.name,
@@ -63,9 +53,10 @@ def launch(plan: Plan, identity: RunIdentity) -> tuple[Launch, TrainingSettings 
         environment=_environment(plan, identity),
         srun=SrunShape(
             nodes=geometry.nodes,
-            tasks_per_node=geometry.tasks_per_node,
-            cpus_per_task=plan.cpus_per_task,
+            tasks_per_node=geometry.tasks_per_node // ranks_per_task,
+            cpus_per_task=plan.cpus_per_task * ranks_per_task,
             options=profile.tasks.srun_options,
+            ranks_per_task=ranks_per_task,
         ),
         spares=geometry.spares,
         address=AddressRule(
@@ -73,15 +64,10 @@ def launch(plan: Plan, identity: RunIdentity) -> tuple[Launch, TrainingSettings 
             suffix=profile.rendezvous.suffix,
             port_base=profile.rendezvous.port_base,
             port_span=profile.rendezvous.port_span,
+            names=profile.rendezvous.names,
+            one_node_local=profile.rendezvous.one_node == "localhost",
         ),
-        checkpoint=CheckpointLayout(
-            framework="deepspeed",
-            directory=directory,
-            zero_stage=recipe.training.zero_stage,
-            precision=recipe.training.precision,
-            world_size=geometry.data_parallel,
-            model_parallel=geometry.model_parallel,
-        ),
+        checkpoint=checkpoint_layout(plan, directory),
         chain=_chain(plan),
         chained_jobs=jobs - 1 if prequeued else 0,
         signal_lead=profile.signals.lead,
@@ -89,15 +75,20 @@ def launch(plan: Plan, identity: RunIdentity) -> tuple[Launch, TrainingSettings 
         tokens_per_step=geometry.tokens_per_step,
         liveness=LivenessRule(**profile.liveness.model_dump()),
         recovery=RecoveryRule(**recipe.recovery.model_dump()),
+        container=_container(plan, identity, directory),
+        torchrun=() if profile.tasks.launcher == "direct" else _torchrun(plan, python),
     )
     settings = None if recipe.program else _settings(plan, identity.run_dir, directory)
     return record, settings, configuration(plan)
 
 
 def configuration(plan: Plan) -> dict[str, Any]:
-    """The DeepSpeed JSON. What versions default differently is always said (clipping, printing)."""
+    """The DeepSpeed JSON: what the plan decides, and the recipe's tuning beside it, checked.
+
+    What versions default differently is always said (clipping, printing).
+    """
     training, geometry = plan.recipe.training, plan.geometry
-    config: dict[str, Any] = {
+    decided: dict[str, Any] = {
         "train_batch_size": geometry.global_batch,
         "train_micro_batch_size_per_gpu": geometry.micro_batch,
         "gradient_accumulation_steps": geometry.accumulation,
@@ -107,37 +98,80 @@ def configuration(plan: Plan) -> dict[str, Any]:
         "bf16": {"enabled": training.precision == "bf16"},
         "zero_optimization": {"stage": training.zero_stage},
     }
-    refuse_removed_keys(config)
+    config = join_tuning(decided, plan.recipe.deepspeed.config)
+    check_configuration(config, world_size=geometry.data_parallel, version=plan.recipe.deepspeed.version)
     return config
 
 
-def refuse_removed_keys(config: Mapping[str, Any]) -> None:
-    """InputError for a key that DeepSpeed dropped: since 0.19.8 each is an error on every rank at start."""
-    found = [key for key in _REMOVED if key in config]
-    zero = config.get("zero_optimization", {})
-    found += [f"zero_optimization.{key}" for key in _REMOVED_ZERO if key in zero]
-    if found:
-        raise InputError(f"DeepSpeed 0.19.8 and newer refuse the configuration key {found[0]!r}", hint="leave it out")
+def checkpoint_layout(plan: Plan, directory: Path) -> CheckpointLayout:
+    """What a complete checkpoint of this plan is made of."""
+    return CheckpointLayout(
+        framework="deepspeed",
+        directory=directory,
+        zero_stage=plan.recipe.training.zero_stage,
+        precision=plan.recipe.training.precision,
+        world_size=plan.geometry.data_parallel,
+        model_parallel=plan.geometry.model_parallel,
+    )
 
 
 def model_shape(recipe: Recipe) -> ModelShape:
-    """The shape of a recipe's model as the trainer reads it."""
-    return ModelShape(**recipe.model.model_dump())
+    """The shape of a recipe's model as the trainer reads it: that of one expert, where there are several."""
+    return ModelShape(**recipe.model.model_dump(exclude={"experts"}))
 
 
 def _chain(plan: Plan) -> Any:
     return plan.recipe.chain.strategy or plan.profile.chain.strategy
 
 
-def _program(recipe: Recipe, identity: RunIdentity, checkpoints: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The argv of each task, and what is added to it on resume."""
+def _training_python(plan: Plan, identity: RunIdentity) -> str:
+    """The interpreter of the ranks; inside an image it is the image's."""
+    container, chosen = plan.profile.container, plan.profile.python.training
+    if container is not None and container.image is not None:
+        return str(chosen or "python3")
+    return identity.training_python
+
+
+def _container(plan: Plan, identity: RunIdentity, checkpoints: Path) -> tuple[str, ...]:
+    """The argv that enters the image, with all that the ranks read and write bound to where it lies outside."""
+    container = plan.profile.container
+    if container is None or container.image is None:
+        return ()
+    data = [] if plan.recipe.program else [str(source.prefix.parent) for source in plan.recipe.data.sources]
+    named = dict.fromkeys([str(identity.run_dir), str(checkpoints), *data])
+    paths = [path for path in named if not any(path.startswith(f"{other}/") for other in named)]
+    for path in paths:
+        if ":" in path or "," in path:
+            raise InputError(
+                f"{path!r} cannot be bound into a container: {container.binary} reads `:` and `,` in it",
+                hint="use a path without them",
+            )
+    binds = [f"--bind={path}" for path in (*paths, *container.binds)]
+    return (container.binary, "exec", *container.options, *binds, str(container.image))
+
+
+def _torchrun(plan: Plan, python: str) -> tuple[str, ...]:
+    """The argv of one torchrun a node, up to what only a task knows. Static: ranks follow the order of the nodes."""
+    return (
+        *(python, "-m", "torch.distributed.run"),
+        f"--nnodes={plan.geometry.nodes}",
+        f"--nproc-per-node={plan.geometry.tasks_per_node}",
+        "--max-restarts=0",  # the attempt decides what comes after a failure
+        "--no-python",
+    )
+
+
+def _program(
+    recipe: Recipe, identity: RunIdentity, python: str, checkpoints: Path
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The argv of each rank, and what is added to it on resume."""
     if recipe.program is None:
         training_file = identity.run_dir / "bundle" / "training.json"
-        return (identity.training_python, "-m", "pretrainctl.trainer", str(training_file)), ()
+        return (python, "-m", "pretrainctl.trainer", str(training_file)), ()
     known = {
         "{run_dir}": str(identity.run_dir),
         "{checkpoint_dir}": str(checkpoints),
-        "{python}": identity.training_python,
+        "{python}": python,
     }
     argv = tuple(_replace(argument, known) for argument in recipe.program.argv)
     return argv, tuple(_replace(argument, known) for argument in recipe.program.resume_arguments)
@@ -151,7 +185,7 @@ def _replace(text: str, known: Mapping[str, str]) -> str:
 
 
 def _environment(plan: Plan, identity: RunIdentity) -> dict[str, str]:
-    """Variables of the training tasks: ours, then the profile's, then the recipe's, the last wins."""
+    """Variables of the training tasks: ours, then the site's, then the recipe's, the last wins."""
     tracking = plan.recipe.tracking
     variables = {
         "OMP_NUM_THREADS": str(plan.cpus_per_task),
@@ -174,7 +208,7 @@ def _environment(plan: Plan, identity: RunIdentity) -> dict[str, str]:
         }
         variables |= {"WANDB_ENTITY": tracking.entity} if tracking.entity else {}
         variables |= {"WANDB_RUN_GROUP": tracking.group} if tracking.group else {}
-    variables |= {name: variable.value for name, variable in plan.profile.environment.items()}
+    variables |= {name: variable.value for name, variable in plan.environment.items()}
     return variables | plan.recipe.environment
 
 
@@ -206,4 +240,5 @@ def _settings(plan: Plan, run_dir: Path, checkpoints: Path) -> TrainingSettings:
         deepspeed_config=run_dir / "bundle" / "deepspeed.json",
         log_every=recipe.training.log_every,
         threads=plan.cpus_per_task if plan.gpus_per_node == 0 else 0,
+        recompute=recipe.training.recompute,
     )

@@ -26,29 +26,45 @@ ChainStrategy = Literal["inside", "prequeued"]
 class AddressRule:
     """How MASTER_ADDR is made from the first active node's name.
 
-    `hostname` with an optional `suffix` (put before the first dot: jwb0097.juwels + i = jwb0097i.juwels),
-    or `localhost`. The port is `port_base` + (job id x 16 + restart) % `port_span`.
+    First the `names` that the batch host resolves, `{host}` in them being the short name. Then `hostname` with an
+    optional `suffix` (put before the first dot: jwb0097.juwels + i = jwb0097i.juwels), `ipv4`, the address of
+    that name, or `localhost`. With `one_node_local`, a run on one node takes 127.0.0.1. The port is `port_base` +
+    (job id x 16 + restart) % `port_span`.
     """
 
-    kind: Literal["hostname", "localhost"]
+    kind: Literal["hostname", "ipv4", "localhost"]
     suffix: str = ""
     port_base: int = 30000
     port_span: int = 20000
+    names: tuple[str, ...] = ()
+    one_node_local: bool = False
 
 
 @dataclass(frozen=True)
 class SrunShape:
-    """Counts and options of the training srun: `nodes` active nodes with `tasks_per_node` ranks each."""
+    """Counts and options of the training srun: `nodes` active nodes with `tasks_per_node` tasks each, each of which
+    is a rank, or starts `ranks_per_task` of them."""
 
     nodes: int
     tasks_per_node: int
     cpus_per_task: int
     options: tuple[str, ...] = ()
+    ranks_per_task: int = 1
+
+    @property
+    def tasks(self) -> int:
+        """Tasks in all."""
+        return self.nodes * self.tasks_per_node
+
+    @property
+    def ranks_per_node(self) -> int:
+        """Ranks on each node."""
+        return self.tasks_per_node * self.ranks_per_task
 
     @property
     def world_size(self) -> int:
         """Ranks in all."""
-        return self.nodes * self.tasks_per_node
+        return self.nodes * self.ranks_per_node
 
 
 @dataclass(frozen=True)
@@ -92,7 +108,9 @@ class RecoveryRule:
 class Launch:
     """`bundle/launch.json`: all that the attempt needs on the batch host, with no recipe or profile at hand.
 
-    `program` is the argv that each task runs (paths absolute), `environment` what is exported to it.
+    `program` is the argv that each rank runs (paths absolute), `environment` what is exported to it. In front of it
+    stand `container`, the argv that enters an image, and `torchrun`, the argv of a launcher of ranks up to what
+    only a task knows; both may be empty.
     `python` runs pretrainctl itself on the batch host and the nodes. `job_name` is unique to the run;
     `sbatch_options` are those that the chained job is submitted with besides the script's directives.
     """
@@ -117,6 +135,8 @@ class Launch:
     recovery: RecoveryRule = field(default_factory=RecoveryRule)
     resume_arguments: tuple[str, ...] = ()
     """Added to `program` by task.sh when there is a tag to resume from; `{tag}` in them is that tag."""
+    container: tuple[str, ...] = ()
+    torchrun: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,8 @@ class TrainingSettings:
 
     `total_steps` optimizer steps of `global_batch` samples each; a rank takes `micro_batch` samples at a
     time, so accumulation is global_batch / (micro_batch x world size), which must be whole.
-    `init_seed` seeds the weights. `threads` is torch's intra-op threads a rank (0 = torch's choice).
+    `init_seed` seeds the weights. With `recompute` blocks run again in the backward pass.
+    `threads` is torch's intra-op threads a rank (0 = torch's choice).
     """
 
     model: ModelShape
@@ -108,3 +109,4 @@ class TrainingSettings:
     deepspeed_config: Path
     log_every: int = 1
     threads: int = 0
+    recompute: bool = False

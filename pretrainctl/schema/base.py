@@ -9,14 +9,17 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
 from pretrainctl.errors import InputError
-from pretrainctl.units import parse_count, parse_duration
+from pretrainctl.units import parse_count, parse_duration, parse_size
 
 __all__ = [
+    "Amount",
     "Count",
+    "Known",
     "Limit",
     "Part",
     "Positive",
     "Seconds",
+    "Size",
     "SlurmWord",
     "Text",
     "TimeLimit",
@@ -132,3 +135,17 @@ TimeLimit = Annotated[
     WithJsonSchema({"type": "duration, `unknown` or null (no limit)"}),
 ]
 """A time limit of a site: a duration, `unknown`, or null where the site sets none."""
+Size = Annotated[
+    Annotated[int, Field(ge=1)] | Literal["unknown"],
+    BeforeValidator(_limit(_typed(parse_size))),
+    WithJsonSchema({"type": "size or `unknown`", "examples": ["64GiB", "500GB"]}),
+]
+"""Bytes, also written 64GiB or 80GB, or `unknown`."""
+Amount = Annotated[
+    Annotated[int, Field(ge=1)] | Literal["unknown"],
+    BeforeValidator(_limit(_typed(parse_count))),
+    WithJsonSchema({"type": "count or `unknown`", "examples": ["250T"]}),
+]
+"""A whole number from 1, also written 250T, or `unknown`."""
+Known = Literal["yes", "no", "unknown"]
+"""A fact that may not be known."""

@@ -2,122 +2,73 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from pretrainctl.schema.base import (
-    Limit,
+    Amount,
     Part,
     Positive,
     Seconds,
+    Size,
     SlurmWord,
     Text,
     TimeLimit,
     VariableName,
     Word,
 )
+from pretrainctl.schema.site import (
+    Account,
+    Accounting,
+    Hosts,
+    Internet,
+    Provenance,
+    Queue,
+    SiteChain,
+    Sourced,
+    Tier,
+)
 
 __all__ = [
-    "Account",
     "ClusterProfile",
-    "Hosts",
+    "Container",
     "Liveness",
     "Mail",
     "Node",
-    "Provenance",
     "Pythons",
-    "Queue",
     "Rendezvous",
     "Request",
     "Signals",
-    "SiteChain",
     "TaskShape",
     "Variable",
 ]
 
-
 _MISSED_BEATS = 3
-
-
-def _pattern(value: str) -> str:
-    try:
-        re.compile(value)
-    except re.error as error:
-        raise ValueError(f"{value!r} is not a regular expression: {error}") from error
-    return value
-
-
-Pattern = Annotated[Word, AfterValidator(_pattern)]
 Argument = Annotated[Word, Field(pattern=r"^--?[A-Za-z]")]
 
 
-class Provenance(Part):
-    """Where a value comes from."""
-
-    source: Word
-    """Document, measurement or person."""
-    as_of: Word
-    """Date of the source, YYYY-MM or YYYY-MM-DD."""
-    confidence: Literal["official", "measured", "script", "guess"]
-    """How far it can be trusted."""
-
-
-class Hosts(Part):
-    """How to tell from a host name that one is on this cluster."""
-
-    login: tuple[Pattern, ...] = ()
-    """Regular expressions of full login host names."""
-    compute: tuple[Pattern, ...] = ()
-    """Regular expressions of full compute host names."""
-
-
-class Queue(Part):
-    """One row of partition and QoS with its limits."""
-
-    name: Word
-    """What recipes call it."""
-    partition: SlurmWord | None = None
-    """`--partition`; null = not given."""
-    qos: SlurmWord | None = None
-    """`--qos`; null = not given."""
-    purpose: Literal["production", "debug", "long", "preemptible", "urgent"]
-    """A recipe that names no queue gets the first `production` row that fits."""
-    min_nodes: Positive = 1
-    """Fewest nodes of a job."""
-    max_nodes: Limit
-    """Most nodes of a job."""
-    max_walltime: TimeLimit
-    """Longest time limit of a job."""
-    provenance: Provenance | None = None
-    """Where the limits come from, where not from the profile's own source."""
-
-
-class Account(Part):
-    """The account that is charged."""
-
-    required: bool
-    """Whether the site refuses jobs without one."""
-    name: SlurmWord | None = None
-    """`--account`; never in a shipped profile, but in your own that extends it."""
-
-
-class Node(Part):
+class Node(Sourced):
     """One compute node."""
 
     cpus: Positive
-    """CPUs as Slurm counts them."""
+    """CPUs that a job can ask for, as Slurm counts them."""
+    memory: Size = "unknown"
+    """Host memory."""
     gpus: Annotated[int, Field(ge=0)]
     """GPUs."""
     gpu_type: Word | None = None
     """Model of the GPU."""
+    gpu_memory: Size = "unknown"
+    """Memory of one GPU."""
+    gpu_flops: Amount = "unknown"
+    """Operations a second that one GPU reaches in training here, measured; unknown = an assumption is used and said."""
     arch: Literal["x86_64", "aarch64", "unknown"] = "unknown"
     """Processor architecture, which environments and images must be made for."""
 
 
-class Request(Part):
+class Request(Sourced):
     """How resources are asked for here."""
 
     gpus: Literal["gres", "gpus-per-node", "none"]
@@ -126,13 +77,18 @@ class Request(Part):
     """Whether to give `--exclusive`."""
     memory: Annotated[SlurmWord, Field(pattern=r"^(omit|[0-9]+[KMGT]?)$")]
     """`omit` = no memory option; else the value of `--mem` (`0` = all of the node)."""
+    cpus_per_gpu: Positive | None = None
+    """CPUs that must be asked for with each GPU, no more and no fewer; null = no such rule."""
     options: tuple[Argument, ...] = ()
     """Further sbatch options, such as `--constraint=...`."""
 
 
-class TaskShape(Part):
-    """Tasks of the training srun."""
+class TaskShape(Sourced):
+    """Ranks, and the tasks of the training srun that start them."""
 
+    launcher: Literal["direct", "torchrun"] = "direct"
+    """`direct` = a task is a rank; `torchrun` = a task a node starts the ranks there, and gives them 30 s to save
+    at a preemption."""
     tasks_per_node: Positive
     """Ranks on each node."""
     cpus_per_task: Positive
@@ -141,11 +97,17 @@ class TaskShape(Part):
     """Further options of the training srun."""
 
 
-class Rendezvous(Part):
+class Rendezvous(Sourced):
     """How the ranks find the first of them."""
 
-    address: Literal["hostname", "localhost"]
-    """MASTER_ADDR: name of the first training node, or localhost where all nodes are one machine."""
+    names: tuple[Annotated[Word, Field(pattern=r"^[A-Za-z0-9.{}-]+$")], ...] = ()
+    """Names tried first, in this order: `{host}` is the short name of the first training node; one that the batch
+    host cannot resolve is passed over."""
+    address: Literal["hostname", "ipv4", "localhost"]
+    """MASTER_ADDR: name of the first training node; its IPv4 address, where the batch host resolves it, else its
+    name; or localhost where all nodes are one machine."""
+    one_node: Literal["address", "localhost"] = "address"
+    """MASTER_ADDR of a run on one node: as for several, or 127.0.0.1."""
     suffix: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]*$")] = ""
     """Put before the first dot of the name, to reach the fast network (`i`, `-ib0`)."""
     port_base: Annotated[int, Field(ge=1024, le=65535)] = 30000
@@ -161,22 +123,17 @@ class Variable(Part):
     """Its value."""
     reason: Word
     """Why it is set here."""
+    source: Word | None = None
+    """Where the value was found."""
 
 
-class Signals(Part):
+class Signals(Sourced):
     """The warning before the time limit."""
 
     lead: Seconds
     """Signal lead time: at least twice what a checkpoint takes."""
-
-
-class SiteChain(Part):
-    """How the next job of a run comes into the queue."""
-
-    strategy: Literal["inside", "prequeued"]
-    """`inside` = sbatch works on compute nodes; `prequeued` = only on login nodes."""
-    jobs: Positive = 2
-    """Jobs queued at launch with `prequeued`, the first included."""
+    write_rate: Size = "unknown"
+    """Bytes a second that one node writes into checkpoints, measured; unknown = an assumption is used and said."""
 
 
 class Liveness(Part):
@@ -200,12 +157,27 @@ class Liveness(Part):
 
 
 class Pythons(Part):
-    """Interpreters on this cluster."""
+    """Interpreters on this cluster, such as those of virtual environments."""
 
     control: Path | None = None
     """Runs pretrainctl in the job; null = the one that launches."""
     training: Path | None = None
-    """Runs the training program; null = the one that launches."""
+    """Runs the training program; null = the one that launches, or `python3` of the container's image."""
+
+
+class Container(Sourced):
+    """The image in which the training program runs; the attempt itself runs outside."""
+
+    binary: Word
+    """Program that runs it, such as `singularity`."""
+    image: Path | None = None
+    """The image or unpacked image, in your own profile; null = no container."""
+    options: tuple[Argument, ...] = ()
+    """Options of its `exec`, such as `--nv`."""
+    binds: tuple[Word, ...] = ()
+    """Paths of the host that are seen inside besides the run folder, the checkpoints and the data."""
+    modules: tuple[Word, ...] = ()
+    """Modules that bring the program, loaded after the profile's own."""
 
 
 class Mail(Part):
@@ -228,12 +200,18 @@ class ClusterProfile(Part):
     """Where the values come from, unless a part says otherwise."""
     slurm_conf: Path | Literal["sandbox"] | None = None
     """SLURM_CONF of Slurm's commands; `sandbox` = that of the sandbox that is up, null = what the host has."""
+    caveats: tuple[Word, ...] = ()
+    """What a reader of a plan should know of this cluster: conflicts between sources, changes to come."""
     hosts: Hosts = Hosts()
     """How the cluster is recognised."""
     queues: Annotated[tuple[Queue, ...], Field(min_length=1)]
     """Rows of partition and QoS, the preferred first."""
+    families: tuple[Word, ...] = ()
+    """Queue families that your allocation may use, in your own profile."""
     account: Account
     """The account rule."""
+    accounting: Accounting | None = None
+    """How the site counts what a job costs; null = in node-hours."""
     node: Node
     """The compute node."""
     request: Request
@@ -242,10 +220,21 @@ class ClusterProfile(Part):
     """Tasks of the training srun."""
     rendezvous: Rendezvous
     """How ranks find each other."""
+    internet: Internet = Internet()
+    """Which nodes reach hosts outside."""
     modules: tuple[Word, ...] = ()
     """Modules loaded before anything else, in this order, after `module purge`."""
+    container: Container | None = None
+    """The image of the training program; null = none."""
+    storage: tuple[Tier, ...] = ()
+    """Spaces of the file systems."""
+    caches: Literal["node-local", "run-folder"] | None = None
+    """Where compilers of kernels keep what they make: $TMPDIR of each node, or the run folder; null = their own
+    choice, mostly the home folder."""
     environment: dict[VariableName, Variable] = Field(default_factory=dict)
     """Variables of the training tasks, each with its reason."""
+    workloads: dict[Word, dict[VariableName, Variable]] = Field(default_factory=dict)
+    """Further variables by kind of traffic, for recipes that name it."""
     python: Pythons = Pythons()
     """Interpreters."""
     signals: Signals
@@ -258,3 +247,15 @@ class ClusterProfile(Part):
     """CPU time that a process may use on a login node."""
     mail: Mail | None = None
     """Mail from Slurm; set it in your own profile."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> ClusterProfile:
+        rows = [row.name for row in self.queues]
+        twice = [name for name in rows if rows.count(name) > 1]
+        if twice:
+            raise ValueError(f"two queues are called {twice[0]!r}")
+        known = sorted({row.family for row in self.queues if row.family is not None})
+        for family in self.families:
+            if family not in known:
+                raise ValueError(f"no queue is of the family {family!r}; families: {', '.join(known) or 'none'}")
+        return self

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from pretrainctl.schema.base import Part
-from pretrainctl.schema.cluster import ClusterProfile, Queue
+from pretrainctl.schema.cluster import ClusterProfile, Variable
 from pretrainctl.schema.recipe import Recipe
+from pretrainctl.schema.site import Queue
 
-__all__ = ["Estimate", "Geometry", "Plan"]
+__all__ = ["Estimate", "Geometry", "Memory", "Plan"]
 
 
 class Geometry(Part):
@@ -43,8 +44,23 @@ class Geometry(Part):
         return self.total_steps * self.tokens_per_step
 
 
+class Memory(Part):
+    """Memory of one GPU, in bytes; buffers, fragmentation and the framework itself come on top."""
+
+    states: int
+    """Weights, gradients and optimizer states."""
+    states_formula: str
+    """The formula behind it."""
+    activations: int
+    """A rough upper bound."""
+    activations_formula: str
+    """The formula behind it."""
+    gpu: int | None
+    """What a GPU has; null = unknown."""
+
+
 class Estimate(Part):
-    """What it will be like; nothing is decided by these numbers."""
+    """What it will be like, and what it will cost."""
 
     parameters: int
     """Weights of the model."""
@@ -52,10 +68,18 @@ class Estimate(Part):
     """Floating-point operations of a forward and backward pass, by the PaLM paper's formula (appendix B)."""
     checkpoint_bytes: int
     """Size of one checkpoint."""
+    checkpoint_seconds: float
+    """Time to write one."""
+    memory: Memory | None
+    """Memory of one GPU; null on CPUs."""
+    seconds_per_step: float | None
+    """Time of an optimizer step; null = unknown."""
     node_hours_per_job: float
     """Nodes, spares included, times the time limit."""
+    site_units_per_job: float | None
+    """The same in the unit of the site's accounting; null = unknown."""
     jobs: int | None
-    """Jobs to the token target at the recipe's `seconds_per_step`; null = not assumed."""
+    """Jobs to the token target; null = unknown."""
 
 
 class Plan(Part):
@@ -75,12 +99,16 @@ class Plan(Part):
     """CPUs of each rank."""
     gpus_per_node: int
     """GPUs asked for on each node."""
+    environment: dict[str, Variable]
+    """Variables of the training tasks that the site needs, each with its reason."""
     directives: dict[str, str]
     """sbatch options that do not depend on the run folder, in order; an empty value is a flag."""
     estimate: Estimate
     """Sizes and cost."""
     notes: tuple[str, ...]
     """What a reader should know: roundings, limits that are unknown."""
+    blocked: str | None = None
+    """Why it cannot be launched; null = it can."""
 
     @property
     def node_hours(self) -> float:

@@ -5,16 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_serializer, model_validator
+from pydantic import Field, JsonValue, model_serializer, model_validator
 
 from pretrainctl.schema.base import Count, Part, Positive, Seconds, Text, VariableName, Word
+from pretrainctl.schema.model import Model
 
 __all__ = [
     "Chain",
     "CheckpointPolicy",
     "Data",
+    "DeepSpeed",
     "GlobalBatch",
-    "Model",
     "Optimizer",
     "Prepare",
     "Program",
@@ -28,41 +29,6 @@ __all__ = [
 ]
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
-
-
-class Model(Part):
-    """The shape of a Llama-style decoder."""
-
-    layers: Positive
-    """Decoder blocks."""
-    hidden: Positive
-    """Width of the residual stream."""
-    heads: Positive
-    """Query heads; `hidden` must be a multiple."""
-    kv_heads: Positive
-    """Key-value heads that the query heads share; `heads` must be a multiple."""
-    ffn: Positive
-    """Inner width of the SwiGLU."""
-    vocab: Positive
-    """Rows of the embedding: token ids, padding to a convenient multiple included."""
-    context: Positive
-    """Longest sequence, in tokens."""
-    rope_theta: Annotated[float, Field(gt=0)] = 10000.0
-    """Base of the rotary position embedding."""
-    norm_eps: Annotated[float, Field(gt=0)] = 1e-5
-    """Epsilon of RMSNorm."""
-    tied_embeddings: bool = True
-    """Whether the output layer shares the embedding's weights."""
-
-    @model_validator(mode="after")
-    def _divides(self) -> Model:
-        if self.hidden % self.heads:
-            raise ValueError(f"hidden {self.hidden} is not a multiple of heads {self.heads}")
-        if self.heads % self.kv_heads:
-            raise ValueError(f"heads {self.heads} is not a multiple of kv_heads {self.kv_heads}")
-        if self.hidden // self.heads % 2:
-            raise ValueError(f"rotary embeddings need an even head width, not {self.hidden // self.heads}")
-        return self
 
 
 class Source(Part):
@@ -162,6 +128,8 @@ class Training(Part):
     """Number format of weights and activations in the forward and backward pass."""
     zero_stage: Literal[0, 1, 2, 3]
     """What ZeRO shards: 1 = optimizer states, 2 = gradients too, 3 = weights too."""
+    recompute: bool = False
+    """Whether blocks are computed again in the backward pass instead of keeping their activations."""
     init_seed: int = 1234
     """Seeds the initial weights."""
     log_every: Positive = 1
@@ -195,7 +163,8 @@ class Resources(Part):
     queue: Word | None = None
     """A queue row of the profile by name; null = the first production row that fits."""
     seconds_per_step: Annotated[float, Field(gt=0)] | None = None
-    """Assumed seconds of an optimizer step, for the number of jobs; null = not estimated."""
+    """Seconds of an optimizer step, measured or assumed, for the number of jobs; null = from the profile's
+    `node.gpu_flops`."""
 
 
 class Chain(Part):
@@ -249,8 +218,17 @@ class Program(Part):
     """Added when it goes on from a checkpoint; `{tag}` is its tag (also in PRETRAINCTL_RESUME_TAG)."""
 
 
+class DeepSpeed(Part):
+    """Tuning of DeepSpeed; what decides the training stands in `training`."""
+
+    version: Annotated[Word, Field(pattern=r"^[0-9]+\.[0-9]+(\.[0-9]+)?$")] | None = None
+    """The version that is installed there, against which keys are checked; null = the newest known."""
+    config: dict[Word, JsonValue] = Field(default_factory=dict)
+    """Keys of its configuration file beside those that pretrainctl writes."""
+
+
 class Recipe(Part):
-    """What to train."""
+    """What to train. Under `clusters:` a recipe file may hold, by name of a profile, what differs there."""
 
     name: Word
     """What people call the run, unless the launch names it."""
@@ -270,6 +248,10 @@ class Recipe(Part):
     """Nodes and time."""
     environment: dict[VariableName, Text] = Field(default_factory=dict)
     """Variables for the training tasks, over those of the profile."""
+    workloads: tuple[Word, ...] = ()
+    """Kinds of traffic for which profiles may have variables of their own, such as `pipeline-parallel`."""
+    deepspeed: DeepSpeed = DeepSpeed()
+    """Tuning of DeepSpeed."""
     chain: Chain = Chain()
     """How the next job comes into the queue."""
     recovery: Recovery = Recovery()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pretrainctl.errors import InputError
 
-__all__ = ["batch_samples", "choose_geometry", "jobs_needed", "steps_for_tokens"]
+__all__ = ["batch_samples", "choose_geometry", "jobs_needed", "save_seconds", "seconds_per_step", "steps_for_tokens"]
 
 
 def batch_samples(count: int, unit: str, sequence_length: int) -> int:
@@ -63,6 +63,19 @@ def jobs_needed(total_steps: int, seconds_per_step: float, walltime: int, lead: 
         )
     steps = int(useful // seconds_per_step)
     return -(-total_steps // steps)
+
+
+def seconds_per_step(tokens_per_step: int, flops_per_token: float, gpus: int, gpu_flops: float) -> float:
+    """Seconds of an optimizer step where each of `gpus` GPUs reaches `gpu_flops` operations a second."""
+    return tokens_per_step * flops_per_token / (gpus * gpu_flops)
+
+
+def save_seconds(size: int, nodes: int, node_rate: float, *, weights: int) -> float:
+    """Seconds to write a checkpoint of `size` bytes at `node_rate` bytes a second and node.
+
+    The `weights` bytes in it are written by the first node alone, all else by every node its share.
+    """
+    return (weights + (size - weights) / nodes) / node_rate
 
 
 def _multiples(near: int, of: int) -> str:

@@ -30,6 +30,7 @@ from pretrainctl.slurm.parse import (
 )
 from pretrainctl.slurm.refusals import Retry, read_refusal
 from pretrainctl.slurm.sinfo import SINFO_FORMAT, NodeState, parse_sinfo
+from pretrainctl.slurm.site import Partition, parse_config, parse_partitions
 
 __all__ = ["Slurm"]
 
@@ -241,6 +242,11 @@ class Slurm:
         return parse_sinfo(
             self._ask(("sinfo", *self._clusters, "--Node", nodes, "--noheader", f"--format={SINFO_FORMAT}"))
         )
+
+    def site(self) -> tuple[dict[str, str], dict[str, Partition]]:
+        """The controller's configuration, and its partitions by name."""
+        config = self._ask(["scontrol", *self._clusters, "show", "config"])
+        return parse_config(config), parse_partitions(self._ask(["scontrol", *self._clusters, "show", "partition"]))
 
     def _squeue(self, chosen: Iterable[str]) -> list[Job]:
         argv = ("squeue", *self._clusters, "--noheader", f"--format={SQUEUE_FORMAT}", *chosen)

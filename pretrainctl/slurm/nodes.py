@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Sequence
+import socket
+from collections.abc import Callable, Iterator, Sequence
 
 from pretrainctl.errors import InputError
 from pretrainctl.records.launch import AddressRule
 
-__all__ = ["expand", "fold", "master_address", "master_port"]
+__all__ = ["expand", "fold", "master_address", "master_port", "resolve"]
 
 _NO_NODES = ("", "none", "none assigned", "(null)", "n/a")
 _RANGE = re.compile(r"([0-9]+)(?:-([0-9]+))?")
@@ -92,12 +93,38 @@ def _fold_numbers(numbers: Sequence[str]) -> Iterator[str]:
     yield first if first == last else f"{first}-{last}"
 
 
-def master_address(first_host: str, rule: AddressRule) -> str:
-    """MASTER_ADDR for the first active node: the profile's suffix goes before the first dot."""
+def resolve(name: str) -> str | None:
+    """The first IPv4 address of a name on this host; None where it has none."""
+    try:
+        found = socket.getaddrinfo(name, None, family=socket.AF_INET, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return None
+    return str(found[0][4][0]).strip() if found else None
+
+
+def master_address(
+    first_host: str,
+    rule: AddressRule,
+    *,
+    nodes: int | None = None,
+    resolve: Callable[[str], str | None] = resolve,
+) -> str:
+    """MASTER_ADDR for the first active node, by the profile's rule; the suffix goes before the first dot.
+
+    `nodes` is the number of active nodes where it is known. What cannot be resolved here, on the batch host, is
+    passed over; the plain name is the last resort.
+    """
     if rule.kind == "localhost":
         return "localhost"
-    host, dot, domain = first_host.partition(".")
-    return f"{host}{rule.suffix}{dot}{domain}"
+    if rule.one_node_local and nodes == 1:
+        return "127.0.0.1"
+    host, dot, domain = first_host.strip().partition(".")
+    for pattern in rule.names:
+        name = pattern.replace("{host}", host)
+        if resolve(name) is not None:
+            return name
+    name = f"{host}{rule.suffix}{dot}{domain}"
+    return (resolve(name) or name) if rule.kind == "ipv4" else name
 
 
 def master_port(rule: AddressRule, job_id: int, restart: int) -> int:

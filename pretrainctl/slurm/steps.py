@@ -18,7 +18,7 @@ _WAIT = 60
 
 
 def training_argv(shape: SrunShape, nodes: Sequence[str], *, step_name: str, task: Sequence[str]) -> tuple[str, ...]:
-    """The training srun: `shape.tasks_per_node` tasks of `task` on each of `nodes`.
+    """The training srun: `shape.tasks_per_node` tasks of `task` on each of `nodes`, its counts all explicit.
 
     Slurm sorts the nodes itself: rank 0 runs on the one that comes first in the job's node list. The first
     task that ends badly ends the step; tasks that outlive the first good end by a minute are killed.
@@ -30,7 +30,7 @@ def training_argv(shape: SrunShape, nodes: Sequence[str], *, step_name: str, tas
         "srun",
         f"--job-name={step_name}",
         f"--nodes={shape.nodes}",
-        f"--ntasks={shape.world_size}",
+        f"--ntasks={shape.tasks}",
         f"--ntasks-per-node={shape.tasks_per_node}",
         f"--cpus-per-task={shape.cpus_per_task}",
         f"--nodelist={fold(nodes)}",

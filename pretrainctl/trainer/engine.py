@@ -116,16 +116,31 @@ def learning_rate(settings: TrainingSettings, step: int) -> float:
     return peak * (floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * min(1.0, progress))))
 
 
+def _model(settings: TrainingSettings, config: dict[str, Any]) -> Decoder:
+    """The model with its first weights. With ZeRO 3 no rank ever holds more of it than its share and one matrix."""
+    if settings.zero_stage < 3:
+        return Decoder(settings.model, settings.init_seed, recompute=settings.recompute)
+    with deepspeed.zero.Init(config_dict_or_path=config):
+        return Decoder(
+            settings.model,
+            settings.init_seed,
+            recompute=settings.recompute,
+            whole=lambda parameter: deepspeed.zero.GatheredParameters([parameter], modifier_rank=0),
+        )
+
+
 class Engine:
     """The model under DeepSpeed, ready to train."""
 
     def __init__(self, settings: TrainingSettings, ranks: Ranks) -> None:
         config = configuration(settings, ranks.world_size)
         self._settings, self._ranks = settings, ranks
-        model = Decoder(settings.model, settings.init_seed)
+        model = _model(settings, config)
+        matrices = [p for name, p in model.named_parameters() if not name.endswith("norm.weight")]
+        norms = [p for name, p in model.named_parameters() if name.endswith("norm.weight")]
         groups = [
-            {"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": settings.optimizer.weight_decay},
-            {"params": [p for p in model.parameters() if p.dim() == 1], "weight_decay": 0.0},
+            {"params": matrices, "weight_decay": settings.optimizer.weight_decay},
+            {"params": norms, "weight_decay": 0.0},
         ]
         # torch's own AdamW: DeepSpeed's would be compiled at first use. On GPU its fused form.
         optimizer = torch.optim.AdamW(

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from pretrainctl.records.training import ModelShape
 
@@ -88,18 +92,29 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    """The whole model; called with token ids it returns the mean loss of predicting each next token."""
+    """The whole model; called with token ids it returns the mean loss of predicting each next token.
 
-    def __init__(self, shape: ModelShape, seed: int) -> None:
+    With `recompute` a block keeps only its input, and runs once more in the backward pass. Inside `whole` a
+    parameter has all its weights, also where each rank was given only its share of them.
+    """
+
+    def __init__(
+        self,
+        shape: ModelShape,
+        seed: int,
+        *,
+        recompute: bool = False,
+        whole: Callable[[nn.Parameter], AbstractContextManager[object]] = contextlib.nullcontext,
+    ) -> None:
         super().__init__()
-        self.shape = shape
+        self.shape, self.recompute = shape, recompute
         self.embedding = nn.Embedding(shape.vocab, shape.hidden)
         self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.layers))
         self.norm = RMSNorm(shape.hidden, shape.norm_eps)
         self.head = nn.Linear(shape.hidden, shape.vocab, bias=False)
         if shape.tied_embeddings:
             self.head.weight = self.embedding.weight
-        self._initialise(seed)
+        self._initialise(seed, whole)
         # Kept out of the module's buffers: DeepSpeed would turn those to bf16, and angles need fp32.
         self._rotation: dict[torch.device, tuple[Tensor, Tensor]] = {}
 
@@ -111,18 +126,20 @@ class Decoder(nn.Module):
         rotation = (rotation[0][:length], rotation[1][:length])
         x = self.embedding(inputs)
         for block in self.blocks:
-            x = block(x, rotation)
+            x = checkpoint(block, x, rotation, use_reentrant=False) if self.recompute else block(x, rotation)
         logits = self.head(self.norm(x))
         return functional.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
 
-    def _initialise(self, seed: int) -> None:
+    def _initialise(self, seed: int, whole: Callable[[nn.Parameter], AbstractContextManager[object]]) -> None:
         generator = torch.Generator().manual_seed(seed)
         for name, parameter in self.named_parameters():
-            if parameter.dim() < 2:
+            if name.endswith("norm.weight"):
                 continue
             narrow = name.endswith(("attention.out.weight", "ffn.down.weight"))
             std = _INIT_STD / math.sqrt(2 * self.shape.layers) if narrow else _INIT_STD
-            nn.init.normal_(parameter, std=std, generator=generator)
+            with whole(parameter), torch.no_grad():
+                # Drawn on the CPU in fp32: the same weights on every kind of machine, however they are sharded.
+                parameter.copy_(torch.empty(parameter.shape, device="cpu").normal_(std=std, generator=generator))
 
     def _rotation_on(self, device: torch.device) -> tuple[Tensor, Tensor]:
         if device not in self._rotation:

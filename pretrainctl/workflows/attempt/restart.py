@@ -188,7 +188,7 @@ class Restart:
             contract.ATTEMPT_VARIABLE: str(self.attempt.number),
             contract.RESTART_VARIABLE: str(self.number),
             contract.RESUME_TAG_VARIABLE: self.resume_tag or "",
-            "MASTER_ADDR": node_names.master_address(self.nodes[0], launch.address),
+            "MASTER_ADDR": node_names.master_address(self.nodes[0], launch.address, nodes=len(self.nodes)),
             "MASTER_PORT": str(self._master_port()),
         }
 

@@ -164,7 +164,7 @@ def _open_gate(attempt: Attempt, restart: int) -> str | None:
         attempt.launch.checkpoint,
         **expected_checkpoint(attempt.run),
         label=f"attempt-{attempt.number}-restart-{restart}",
-        tasks_per_node=attempt.launch.srun.tasks_per_node,
+        tasks_per_node=attempt.launch.srun.ranks_per_node,
     )
     quarantined = [
         {"tag": checkpoint.tag, "reason": checkpoint.reason, "path": str(path)}

@@ -19,13 +19,14 @@ program=(
 # --- signals: TERM and USR1 mean "save"; the program is told, and this script lives as long as the program ---
 child=
 signals=()
-trap 'signals+=(TERM); kill -s TERM ${child:+"$child"} 2>/dev/null' TERM
-trap 'signals+=(USR1); kill -s USR1 ${child:+"$child"} 2>/dev/null' USR1
+pass_on() { [ -n "$child" ] && kill -s "$1" "$child" 2>/dev/null; }
+trap 'signals+=(TERM); pass_on TERM' TERM
+trap 'signals+=(USR1); pass_on USR1' USR1
 
 "${program[@]}" &
 child=$!
 # What came before the program was there is passed on now.
-for name in ${signals[@]+"${signals[@]}"}; do kill -s "$name" "$child" 2>/dev/null; done
+for name in ${signals[@]+"${signals[@]}"}; do pass_on "$name"; done
 
 # A signal ends `wait` before the program has ended: wait again until no signal came meanwhile.
 seen=-1
@@ -41,9 +42,9 @@ record_failure() {
   local folder node aside
   folder="$PRETRAINCTL_RUN_DIR/attempts/$(printf '%04d' "$PRETRAINCTL_ATTEMPT")/restart-$PRETRAINCTL_RESTART"
   node=${SLURMD_NODENAME:-$(hostname)}
-  aside="$folder/.failure.$RANK"
+  aside="$folder/.failure.$SLURM_PROCID"
   printf '{"rank": %d, "node": "%s", "status": %d, "time": %s}\n' \
-    "$RANK" "${node//[^A-Za-z0-9._-]/_}" "$status" "$(date +%s.%N)" >"$aside" &&
+    "$SLURM_PROCID" "${node//[^A-Za-z0-9._-]/_}" "$status" "$(date +%s.%N)" >"$aside" &&
     ln "$aside" "$folder/failure.json"
   rm -f "$aside"
 }

@@ -213,15 +213,15 @@ def test_an_environment_variable_of_a_profile_has_its_reason(write):
 
 
 def test_the_cluster_is_known_by_host_name(write, user_configuration):
-    assert catalog.here("alogin1.example") is None
+    assert catalog.here("tlogin1.example") is None
     write(
-        "extends: sandbox\nname: big\nhosts: {login: ['alogin[0-9]+\\.example'], compute: ['as.*']}\n",
+        "extends: sandbox\nname: big\nhosts: {login: ['tlogin[0-9]+\\.example'], compute: ['as.*']}\n",
         "big.yaml",
         user_configuration / "cluster_profiles",
     )
-    assert catalog.here("alogin1.example") == "big"
+    assert catalog.here("tlogin1.example") == "big"
     assert catalog.here("as01") == "big"
-    assert catalog.here("xalogin1.example") is None
+    assert catalog.here("xtlogin1.example") is None
 
 
 def test_a_broken_file_of_the_user_does_not_hide_the_others(write, user_configuration):
@@ -256,3 +256,31 @@ def test_no_file_is_anything_but_taken_or_refused(text):
         file.flush()
         with contextlib.suppress(InputError):
             catalog.load_recipe(file.name)
+
+
+def test_what_differs_on_a_cluster_is_laid_over_the_rest_and_settings_over_both(write):
+    path = write(
+        "extends: quickstart\nresources: {nodes: 3}\nclusters:\n"
+        "  big: {resources: {nodes: 8}, data: {sequence_length: 128}}\n"
+        "  small: {resources: {nodse: 1}}\n"
+    )
+    assert catalog.load_recipe(path).resources.nodes == 3
+    big = catalog.load_recipe(path, cluster="big")
+    assert (big.resources.nodes, big.data.sequence_length) == (8, 128)
+    assert big.resources.walltime == catalog.load_recipe("quickstart").resources.walltime
+    assert catalog.load_recipe(path, ["resources.nodes=2"], cluster="big").resources.nodes == 2
+    assert catalog.load_recipe(path, cluster="other").resources.nodes == 3
+    with pytest.raises(InputError, match=r"mine\.yaml:5: unknown key 'nodse' in resources"):
+        catalog.load_recipe(path, cluster="small")
+
+
+@pytest.mark.parametrize("text", ["clusters: [a]", "clusters: {a: 3}"])
+def test_sections_of_clusters_are_mappings(write, text):
+    with pytest.raises(InputError, match="one section of keys by name of a profile"):
+        catalog.load_recipe(write(f"extends: quickstart\n{text}\n"))
+
+
+@pytest.mark.parametrize("cluster", sorted(set(catalog.names("cluster_profiles"))))
+@pytest.mark.parametrize("recipe", sorted(set(catalog.names("recipes"))))
+def test_every_shipped_recipe_loads_for_every_cluster(recipe, cluster):
+    assert catalog.load_recipe(recipe, cluster=cluster).name == recipe

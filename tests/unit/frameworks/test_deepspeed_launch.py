@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from pretrainctl.errors import InputError
 from pretrainctl.frameworks import deepspeed
 from pretrainctl.frameworks.contract import RunIdentity
 from pretrainctl.records import codec
@@ -51,12 +50,6 @@ def test_the_batch_triple_is_what_deepspeed_checks():
 def test_clipping_is_always_said_because_its_default_changed():
     assert launched("training.optimizer.clip=0")[2]["gradient_clipping"] == 0
     assert launched()[2]["gradient_clipping"] == 1.0
-
-
-@pytest.mark.parametrize("config", [{"elasticity": {}}, {"zero_optimization": {"mics_shard_size": 4}}])
-def test_keys_that_deepspeed_removed_are_refused(config):
-    with pytest.raises(InputError, match=r"0\.19\.8"):
-        deepspeed.refuse_removed_keys(config)
 
 
 def test_the_reference_trainer_is_told_where_everything_is():

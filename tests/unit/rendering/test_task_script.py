@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import stat
 import sys
 import time
@@ -160,3 +161,49 @@ def test_scripts_can_be_executed(make_run):
     run = make_run("true")
     for name in ("job.sbatch", "task.sh"):
         assert (run.folder / "bundle" / name).stat().st_mode & stat.S_IXUSR
+
+
+TORCHRUN = """
+import json, os, pathlib, sys
+names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK")
+out = pathlib.Path(sys.argv[1])
+(out / os.environ["RANK"]).write_text(json.dumps({name: os.environ.get(name) for name in names}))
+"""
+
+
+def test_torchrun_starts_the_ranks_of_each_node_in_the_order_of_the_nodes(make_run, tmp_path):
+    ranks = tmp_path / "ranks"
+    ranks.mkdir()
+    run = make_run(
+        *(sys.executable, "-c", TORCHRUN, str(ranks)),
+        settings=["cluster.tasks.launcher=torchrun", "resources.tasks_per_node=2", "training.micro_batch=2"],
+    )
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    tasks = [run.start(node, 2, MASTER_ADDR="127.0.0.1", MASTER_PORT=port, OMP_NUM_THREADS="1") for node in range(2)]
+    for task in tasks:
+        _, err = task.communicate(timeout=120)
+        assert task.returncode == 0, err.decode()
+    said = {path.name: json.loads(path.read_text()) for path in ranks.iterdir()}
+    assert sorted(said) == ["0", "1", "2", "3"]
+    for rank, one in said.items():
+        assert (one["WORLD_SIZE"], one["LOCAL_WORLD_SIZE"], one["MASTER_PORT"]) == ("4", "2", port)
+        assert (int(one["GROUP_RANK"]), int(one["LOCAL_RANK"])) == divmod(int(rank), 2)
+
+
+def test_torchrun_is_told_to_end_by_either_signal_and_its_ranks_with_it(make_run, tmp_path):
+    flag = tmp_path / "flag"
+    run = make_run(
+        *(sys.executable, "-c", LISTEN, str(flag), "75"),
+        settings=["cluster.tasks.launcher=torchrun", "resources.nodes=1", "training.micro_batch=8"],
+    )
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    task = run.start(0, 1, MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+    wait_for(flag.with_suffix(".ready"), 60)
+    task.send_signal(signal.SIGUSR1)
+    task.communicate(timeout=60)
+    assert flag.read_text() == "TERM"
+    assert codec.read(Failure, run.restart / "failure.json").rank == 0

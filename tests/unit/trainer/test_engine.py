@@ -13,7 +13,7 @@ import pytest
 
 from pretrainctl.errors import InputError
 from pretrainctl.records.codec import from_json
-from pretrainctl.records.training import TrainingSettings
+from pretrainctl.records.training import ModelShape, TrainingSettings
 
 
 @pytest.fixture(scope="session")
@@ -172,3 +172,23 @@ assert torch._dynamo.__file__
         [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_recomputed_blocks_give_the_same_loss_and_gradients(modules, tied):
+    import torch
+
+    shape = ModelShape(2, 32, 4, 2, 64, 50, 16, tied_embeddings=tied)
+    tokens = torch.randint(0, 50, (2, 17), generator=torch.Generator().manual_seed(1))
+    results = []
+    for recompute in (False, True):
+        model = modules["model"].Decoder(shape, 7, recompute=recompute)
+        forwards = []
+        model.blocks[0].register_forward_pre_hook(lambda *_, seen=forwards: seen.append(1))
+        loss = model(tokens)
+        loss.backward()
+        results.append((loss.item(), [parameter.grad for parameter in model.parameters()], len(forwards)))
+    (loss, gradients, once), (same_loss, same_gradients, twice) = results
+    assert loss == same_loss
+    assert all(torch.equal(one, other) for one, other in zip(gradients, same_gradients, strict=True))
+    assert (once, twice) == (1, 2)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pretrainctl.errors import InputError
+from pretrainctl.schema import Plan
 from pretrainctl.workflows.plan import make_plan
 
 HOME = Path("/home/you")
@@ -78,8 +79,9 @@ def test_the_queue_is_the_first_production_row_that_fits():
     assert "max_nodes of queue big on sandbox is unknown and was not checked" in made.notes
     assert plan(rows, "resources.queue=fast").queue.partition == "f"
     assert refused(rows, "resources.walltime=2h") == (
-        "no queue of sandbox takes 2 nodes for 0-02:00:00: small: 0-02:00:00, at most 0-01:00:00; "
-        "big: 2 nodes, at least 3"
+        "no queue of sandbox takes 2 nodes for 0-02:00:00: "
+        "small: 0-02:00:00, at most 0-01:00:00 (pretrainctl's own sandbox, 2026-11); "
+        "big: 2 nodes, at least 3 (pretrainctl's own sandbox, 2026-11)"
     )
     assert "small: 4 nodes, at most 2" in refused(rows, "resources.nodes=4", "resources.queue=small")
     assert "has no queue 'slow'" in refused(rows, "resources.queue=slow")
@@ -111,3 +113,88 @@ def test_without_a_cluster_it_is_where_we_are(monkeypatch):
     folder.mkdir()
     (folder / "big.yaml").write_text("extends: sandbox\nname: big\nhosts: {login: ['.*\\.big\\.example']}\n")
     assert plan(cluster=None).profile.name == "big"
+
+
+LARGE = ("cluster.account.name=ab12",)
+
+
+def large(*set_values, recipe="llama-8b", cluster="jupiter"):
+    return make_plan(recipe, cluster, set_values=[*LARGE, *set_values], directory=HOME)
+
+
+def test_memory_of_a_gpu_is_worked_out_and_what_may_not_fit_is_said():
+    memory = large().estimate.memory
+    assert memory.states == 2 * 8_030_261_248 + 18 * 8_030_261_248 // 128
+    assert memory.gpu == 96 * 10**9
+    assert not any("may not fit" in note for note in large().notes)
+    (note,) = [note for note in large("training.recompute=false").notes if "may not fit" in note]
+    assert "34 L s b h + 10 s b V, Korthikanti 2022" in note
+    assert "JSC's configuration page" in note
+    assert plan().estimate.memory is None
+    (note,) = [note for note in large("cluster.node.gpu_memory=unknown").notes if "memory of a GPU" in note]
+    assert "unknown and was not checked" in note
+
+
+def test_weights_that_do_not_fit_a_host_are_said_below_stage_3():
+    (note,) = [note for note in large("cluster.node.memory=100GB").notes if "made" in note or "makes" in note]
+    assert "8.03B weights in fp32 on each of 4 ranks" in note
+    assert "119.7GiB" in note
+    for fits in (("training.zero_stage=3", "cluster.node.memory=100GB"), ()):
+        assert not any("weights in fp32" in note for note in large(*fits).notes)
+
+
+def test_jobs_follow_from_the_throughput_and_cost_is_in_the_sites_unit():
+    made = large("cluster.node.gpu_flops=100T")
+    assert made.estimate.seconds_per_step == pytest.approx(made.estimate.flops_per_token * 4_194_304 / (128 * 100e12))
+    per_job = int((12 * 3600 - 600 - 120) / made.estimate.seconds_per_step)
+    assert made.estimate.jobs == -(-made.geometry.total_steps // per_job)
+    assert made.node_hours == made.estimate.jobs * 32 * 12
+    assert made.estimate.site_units_per_job == 32 * 12 * 288
+    assert large("resources.seconds_per_step=2").estimate.seconds_per_step == 2
+    assert large("cluster.accounting.per_node_hour=unknown").estimate.site_units_per_job is None
+    assert plan().estimate.site_units_per_job is None
+
+
+def test_time_of_a_checkpoint_beside_the_lead_time():
+    made = large("cluster.signals.write_rate=2GB")
+    parameters = made.estimate.parameters
+    assert made.estimate.checkpoint_seconds == pytest.approx((2 * parameters + 12 * parameters / 32) / 2e9)
+    assert not any("assumed 1 GB" in note for note in made.notes)
+    sharded = large("cluster.signals.write_rate=2GB", "training.zero_stage=3")
+    assert sharded.estimate.checkpoint_seconds == pytest.approx(14 * parameters / 32 / 2e9)
+    assert any("less than twice the 19.1s" in note for note in large("cluster.signals.lead=30s").notes)
+
+
+def test_a_mixture_of_experts_is_planned_and_blocked_unless_a_program_of_ones_own_trains_it():
+    made = large(recipe="moe-8x7b")
+    assert made.estimate.parameters == 46_702_792_704
+    assert "trains dense models only" in made.blocked
+    own = large("program={argv: [train], checkpoint: {directory: '{run_dir}/c'}}", recipe="moe-8x7b")
+    assert own.blocked is None
+
+
+def test_a_plan_can_be_read_back_from_its_json():
+    for made in (plan(), large(), large(recipe="moe-8x7b")):
+        text = made.model_dump_json()
+        assert Plan.model_validate_json(text) == made
+
+
+@pytest.mark.parametrize("known", ["no", "unknown"])
+def test_without_internet_all_is_kept_offline(known):
+    made = plan(f"cluster.internet.compute={known}")
+    assert {name: variable.value for name, variable in made.environment.items()} == dict.fromkeys(
+        ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE"), "1"
+    )
+    assert any("is unknown: all is kept offline" in note for note in made.notes) == (known == "unknown")
+    assert "have no internet" in refused(f"cluster.internet.compute={known}", "tracking.wandb=online")
+    assert plan("tracking.wandb=online").environment == {}
+
+
+def test_a_chain_that_may_not_work_is_said():
+    known = "cluster.chain={strategy: prequeued, sbatch_inside: %s}"
+    assert plan(known % "yes").notes == plan(known % "no").notes == ()
+    assert "2 jobs are queued at launch" in plan(known % "unknown").notes[0]
+    assert "ends with its first job" in plan(known % "unknown", "chain.strategy=inside").notes[0]
+    rows = "cluster.queues=[{name: a, purpose: production, max_nodes: 2, max_walltime: 1h, max_jobs: 2}]"
+    assert plan(known % "no", rows).queue.max_jobs == 2
+    assert "chain.jobs 3: queue a of sandbox takes at most 2 jobs" in refused(known % "no", rows, "chain.jobs=3")

@@ -1,0 +1,155 @@
+"""What a site allows: queues and their limits, accounts, network, storage, chaining."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from pretrainctl.schema.base import Known, Limit, Part, Positive, SlurmWord, TimeLimit, VariableName, Word
+
+__all__ = [
+    "Account",
+    "Accounting",
+    "Hosts",
+    "Internet",
+    "Provenance",
+    "Queue",
+    "SiteChain",
+    "Sourced",
+    "Tier",
+]
+
+
+def _pattern(value: str) -> str:
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise ValueError(f"{value!r} is not a regular expression: {error}") from error
+    return value
+
+
+Pattern = Annotated[Word, AfterValidator(_pattern)]
+
+
+class Provenance(Part):
+    """Where a value comes from."""
+
+    source: Word
+    """Document, measurement or person."""
+    as_of: Annotated[Word, Field(pattern=r"^[0-9]{4}-[0-9]{2}(-[0-9]{2})?$")]
+    """Date of the source, or of its reading where it bears none: YYYY-MM or YYYY-MM-DD."""
+    confidence: Literal["official", "measured", "script", "guess"]
+    """How far it can be trusted; `script` = somebody runs it so."""
+
+    def __str__(self) -> str:
+        return f"{self.source}, {self.as_of}"
+
+
+class Sourced(Part):
+    """A section whose values were looked up somewhere."""
+
+    provenance: Provenance | None = None
+    """Where these values come from, where not from the profile's own source."""
+
+
+class Hosts(Part):
+    """How to tell from a host name that one is on this cluster."""
+
+    login: tuple[Pattern, ...] = ()
+    """Regular expressions of full login host names."""
+    compute: tuple[Pattern, ...] = ()
+    """Regular expressions of full compute host names."""
+
+
+class Queue(Sourced):
+    """One row of partition and QoS with its limits."""
+
+    name: Word
+    """What recipes call it."""
+    partition: SlurmWord | None = None
+    """`--partition`; null = not given."""
+    qos: SlurmWord | None = None
+    """`--qos`; null = not given."""
+    family: Word | None = None
+    """Kind of allocation that may use it; null = every account may."""
+    purpose: Literal["production", "debug", "long", "preemptible", "urgent"]
+    """A recipe that names no queue gets the first `production` row that fits."""
+    min_nodes: Positive = 1
+    """Fewest nodes of a job."""
+    max_nodes: Limit
+    """Most nodes of a job."""
+    max_walltime: TimeLimit
+    """Longest time limit of a job."""
+    max_jobs: Limit = "unknown"
+    """Most jobs that one user may have in it, queued ones included."""
+
+
+class Account(Sourced):
+    """The account that is charged."""
+
+    required: bool
+    """Whether the site refuses jobs without one."""
+    name: SlurmWord | None = None
+    """`--account`; never in a shipped profile, but in your own that extends it."""
+
+
+class Accounting(Sourced):
+    """How the site counts what a job costs."""
+
+    unit: Word
+    """What it counts, such as `core-hours`."""
+    per_node_hour: Annotated[float, Field(gt=0)] | Literal["unknown"]
+    """Units of a whole node for an hour."""
+
+
+class Internet(Sourced):
+    """Which nodes reach hosts outside."""
+
+    login: Known = "unknown"
+    """Whether login nodes do."""
+    compute: Known = "unknown"
+    """Whether compute nodes do; where not, trackers and model hubs are told to stay offline."""
+
+
+class Tier(Sourced):
+    """One space of the file systems."""
+
+    name: Word
+    """What people call it."""
+    path: Annotated[Word, Field(pattern=r"^/")] | None = None
+    """Where it lies, each folder of a user's or group's own as `*`; null = only the variable tells."""
+    variable: VariableName | None = None
+    """The variable that names it there."""
+    lasts: Literal["permanent", "purged", "job", "unknown"]
+    """How long files stay: `purged` = until they are old, `job` = until the job ends."""
+    purge_days: Limit = "unknown"
+    """Age in days at which files are removed, where they are."""
+    quota: Word = "unknown"
+    """How much fits, in the site's words."""
+
+    @model_validator(mode="after")
+    def _found(self) -> Tier:
+        if self.path is None and self.variable is None:
+            raise ValueError(f"storage {self.name!r} has neither a path nor a variable")
+        if self.lasts != "purged" and isinstance(self.purge_days, int):
+            raise ValueError(f"storage {self.name!r} has purge_days, but lasts: {self.lasts}")
+        return self
+
+
+class SiteChain(Sourced):
+    """How the next job of a run comes into the queue."""
+
+    strategy: Literal["inside", "prequeued"]
+    """`inside` = sbatch works on compute nodes; `prequeued` = only on login nodes."""
+    jobs: Positive = 2
+    """Jobs queued at launch with `prequeued`, the first included."""
+    sbatch_inside: Known = "unknown"
+    """Whether sbatch works on compute nodes; unknown is treated as no, and said."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> SiteChain:
+        if self.strategy == "inside" and self.sbatch_inside == "no":
+            raise ValueError("strategy `inside` needs sbatch on compute nodes, and sbatch_inside says no")
+        return self

@@ -1,0 +1,166 @@
+"""Explain a batch script line by line, and compare the scripts of two clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pretrainctl import catalog
+from pretrainctl.catalog.reading import Document
+from pretrainctl.runs import folder
+from pretrainctl.schema import Plan
+from pretrainctl.workflows.plan.make import make_plan, split_settings, this_cluster
+from pretrainctl.workflows.render import render_bundle
+
+__all__ = ["Difference", "Line", "diff", "explain"]
+
+_RULES = {
+    "job-name": "computed: the run id, by which the jobs of a run wait for each other",
+    "chdir": "computed: the run folder",
+    "output": "computed: the run folder; the job id keeps logs apart",
+    "no-requeue": "rule: the chained job goes on; both together would block each other",
+    "no-kill": "rule: a dead node ends the training step, not the job",
+    "open-mode": "rule: no log is ever overwritten",
+}
+_OURS = {
+    "OMP_NUM_THREADS": "computed: CPUs of a rank",
+    "PYTHONUNBUFFERED": "rule: what is printed is in the log at once",
+    "WANDB_RUN_ID": "computed: the run id, the same in every attempt",
+    "WANDB_RESUME": "rule: attempts join one tracked run",
+    "DS_ACCELERATOR": "computed: no GPU is asked for",
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the batch script and where it comes from."""
+
+    text: str
+    origin: str
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What a directive, module or variable is on each of two clusters; empty where it is not there."""
+
+    what: str
+    first: str
+    second: str
+
+
+class _Origins:
+    """Where the values of one plan were written."""
+
+    def __init__(self, plan: Plan, recipe: Document, profile: Document) -> None:
+        self._plan, self._recipe, self._profile = plan, recipe, profile
+        self._row = plan.profile.queues.index(plan.queue)
+
+    def of(self, line: str) -> str:
+        """The origin of a line of the script; empty for comments and what always stands there."""
+        if line.startswith("#SBATCH --"):
+            return self._directive(line.removeprefix("#SBATCH --").partition("=")[0])
+        if line.startswith("export "):
+            return self._variable(line.removeprefix("export ").partition("=")[0])
+        if line.startswith("module load "):
+            mine = line.removeprefix("module load ") in self._plan.profile.modules
+            return self._from_profile("modules") if mine else self._from_profile("container", "modules")
+        return "computed: the interpreter and the run folder" if line.startswith("exec ") else ""
+
+    def _directive(self, option: str) -> str:
+        plan = self._plan
+        tasks = (
+            self._from_recipe("resources", "tasks_per_node")
+            if plan.recipe.resources.tasks_per_node
+            else self._from_profile("tasks", "tasks_per_node")
+        )
+        named = plan.recipe.resources.queue is not None
+        chosen = self._from_recipe("resources", "queue") if named else "rule: the first production row that fits"
+        known = {
+            "partition": f"{self._from_profile('queues', self._row, 'partition')}; {chosen}",
+            "qos": f"{self._from_profile('queues', self._row, 'qos')}; {chosen}",
+            "account": self._from_profile("account", "name"),
+            "nodes": self._from_recipe("resources", "nodes")
+            + (f" + {self._from_recipe('resources', 'spares')}" if plan.recipe.resources.spares else ""),
+            "ntasks-per-node": f"{tasks}; {self._from_profile('tasks', 'launcher')}",
+            "cpus-per-task": self._from_profile("tasks", "cpus_per_task"),
+            "gres": self._from_profile("request", "gpus"),
+            "gpus-per-node": self._from_profile("request", "gpus"),
+            "mem": self._from_profile("request", "memory"),
+            "exclusive": self._from_profile("request", "exclusive"),
+            "time": self._from_recipe("resources", "walltime"),
+            "signal": self._from_profile("signals", "lead"),
+            "mail-type": self._from_profile("mail"),
+            "mail-user": self._from_profile("mail"),
+            **_RULES,
+        }
+        given = {item.lstrip("-").partition("=")[0] for item in plan.profile.request.options}
+        return self._from_profile("request", "options") if option in given else known.get(option, "")
+
+    def _variable(self, name: str) -> str:
+        plan = self._plan
+        if name in plan.recipe.environment:
+            return self._from_recipe("environment", name)
+        for workload in reversed(plan.recipe.workloads):
+            if name in plan.profile.workloads.get(workload, {}):
+                return self._cited(name, self._from_profile("workloads", workload, name))
+        if name in plan.profile.environment:
+            return self._cited(name, self._from_profile("environment", name))
+        if name in plan.environment:
+            return f"rule: {plan.environment[name].reason}; {self._from_profile('internet', 'compute')}"
+        if name in _OURS:
+            return _OURS[name]
+        return self._from_recipe("tracking") if name.startswith("WANDB_") else "computed"
+
+    def _cited(self, name: str, origin: str) -> str:
+        source = self._plan.environment[name].source
+        return f"{origin} (from {source})" if source else origin
+
+    def _from_profile(self, *key: str | int) -> str:
+        return f"profile {self._profile.origin(key)}"
+
+    def _from_recipe(self, *key: str | int) -> str:
+        return f"recipe {self._recipe.origin(key)}"
+
+
+def explain(recipe: str, cluster: str | None, *, set_values: Sequence[str] = ()) -> list[Line]:
+    """Each line of the batch script with its origin: recipe or profile with file and line, a setting, or a rule."""
+    cluster = cluster or this_cluster()
+    plan = make_plan(recipe, cluster, set_values=set_values)
+    for_recipe, for_cluster = split_settings(set_values)
+    origins = _Origins(
+        plan,
+        catalog.recipe_document(recipe, for_recipe, cluster=plan.profile.name),
+        catalog.profile_document(cluster, for_cluster),
+    )
+    return [Line(line, origins.of(line)) for line in _script(plan).splitlines() if line.strip()]
+
+
+def diff(recipe: str, first: str, second: str, *, set_values: Sequence[str] = ()) -> list[Difference]:
+    """What differs between the batch scripts of two clusters, in the order of the first."""
+    one, other = (_parts(_script(make_plan(recipe, cluster, set_values=set_values))) for cluster in (first, second))
+    names = [*one, *(name for name in other if name not in one)]
+    return [
+        Difference(name, one.get(name, ""), other.get(name, "")) for name in names if one.get(name) != other.get(name)
+    ]
+
+
+def _script(plan: Plan) -> str:
+    run_dir: Path = folder.roots()[0].absolute() / folder.check_name(plan.name)
+    return render_bundle(plan, run_dir)[2].files["job.sbatch"]
+
+
+def _parts(script: str) -> dict[str, str]:
+    parts: dict[str, str] = {}
+    for line in script.splitlines():
+        if line.startswith("#SBATCH "):
+            name, _, value = line.removeprefix("#SBATCH ").partition("=")
+            parts[name] = value or "given"
+        elif line.startswith("export "):
+            name, _, value = line.removeprefix("export ").partition("=")
+            parts[name] = value.partition("  # ")[0]
+        elif line.startswith("module load "):
+            parts["modules"] = f"{parts.get('modules', '')} {line.removeprefix('module load ')}".strip()
+        elif line.startswith("exec "):
+            parts["exec"] = line.removeprefix("exec ")
+    return parts

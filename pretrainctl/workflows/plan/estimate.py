@@ -1,0 +1,149 @@
+"""What a run will be like and cost: memory, checkpoint time, jobs, the site's units. What is assumed is said."""
+
+from __future__ import annotations
+
+from pretrainctl import sizing
+from pretrainctl.errors import InputError
+from pretrainctl.frameworks.deepspeed import model_shape
+from pretrainctl.records.training import ModelShape
+from pretrainctl.schema import ClusterProfile, Estimate, Geometry, Memory, Recipe
+from pretrainctl.units import show_count, show_duration, show_size
+from pretrainctl.workflows.plan.queues import source_of
+
+__all__ = ["ASSUMED_GPU_FLOPS", "ASSUMED_WRITE_RATE", "estimate"]
+
+ASSUMED_GPU_FLOPS = 100 * 10**12
+"""Operations a second of one GPU in training, where nothing is known: a third of an A100's peak in bf16."""
+ASSUMED_WRITE_RATE = 10**9
+"""Bytes a second that a node writes into checkpoints, where nothing is known: a parallel file system gives more."""
+_WEIGHT_BYTES = {"fp32": 4, "bf16": 2}
+
+
+def estimate(recipe: Recipe, profile: ClusterProfile, geometry: Geometry, gpus: int, notes: list[str]) -> Estimate:
+    """Sizes and cost; InputError where the model cannot fit, or a checkpoint not be saved in time."""
+    shape = model_shape(recipe)
+    experts, active = (recipe.model.experts.count, recipe.model.experts.active) if recipe.model.experts else (0, 0)
+    parameters = sizing.count_parameters(shape, experts)
+    flops = sizing.flops_per_token(shape, recipe.data.sequence_length, experts, active)
+    size = sizing.checkpoint_bytes(parameters, recipe.training.precision)
+    node_hours = (geometry.nodes + geometry.spares) * recipe.resources.walltime / 3600
+    accounting = profile.accounting
+    units = None
+    if accounting is not None and accounting.per_node_hour != "unknown":
+        units = node_hours * accounting.per_node_hour
+    seconds = _seconds_per_step(recipe, profile, geometry, gpus, flops, notes)
+    jobs = None
+    if seconds is not None:
+        jobs = sizing.jobs_needed(geometry.total_steps, seconds, recipe.resources.walltime, profile.signals.lead)
+    return Estimate(
+        parameters=parameters,
+        flops_per_token=flops,
+        checkpoint_bytes=size,
+        checkpoint_seconds=_checkpoint_seconds(recipe, profile, geometry, parameters, size, notes),
+        memory=_memory(recipe, profile, geometry, shape, parameters, notes) if gpus else None,
+        seconds_per_step=seconds,
+        node_hours_per_job=node_hours,
+        site_units_per_job=units,
+        jobs=jobs,
+    )
+
+
+def _seconds_per_step(
+    recipe: Recipe, profile: ClusterProfile, geometry: Geometry, gpus: int, flops: float, notes: list[str]
+) -> float | None:
+    if recipe.resources.seconds_per_step is not None or not gpus:
+        return recipe.resources.seconds_per_step
+    rate = profile.node.gpu_flops
+    if rate == "unknown":
+        rate = ASSUMED_GPU_FLOPS
+        notes.append(
+            f"jobs and node-hours to the target assume {show_count(rate)} operations a second and GPU, since nothing "
+            f"measured on {profile.name} is known; measure, and set resources.seconds_per_step"
+        )
+    return sizing.seconds_per_step(geometry.tokens_per_step, flops, geometry.world_size, rate)
+
+
+def _checkpoint_seconds(
+    recipe: Recipe, profile: ClusterProfile, geometry: Geometry, parameters: int, size: int, notes: list[str]
+) -> float:
+    """Below stage 3 the first rank writes the weights alone."""
+    training, lead, rate = recipe.training, profile.signals.lead, profile.signals.write_rate
+    weights = 0 if training.zero_stage == 3 else parameters * _WEIGHT_BYTES[training.precision]
+    assumed = rate == "unknown"
+    speed = ASSUMED_WRITE_RATE if rate == "unknown" else rate
+    seconds = sizing.save_seconds(size, geometry.nodes, speed, weights=weights)
+    if assumed:
+        notes.append(
+            f"a checkpoint of {show_size(size)} takes about {show_duration(seconds)} at an assumed "
+            f"{speed / 1e9:g} GB a second and node; measure, and set cluster.signals.write_rate"
+        )
+    if 2 * seconds > lead:
+        says = (
+            f"the signal lead time {show_duration(lead)} of {profile.name} is less than twice the "
+            f"{show_duration(seconds)} of a checkpoint of {show_size(size)}"
+        )
+        if not assumed:
+            raise InputError(
+                f"{says} ({source_of(profile.signals, profile)})", hint="set a longer cluster.signals.lead"
+            )
+        notes.append(says)
+    return seconds
+
+
+def _memory(
+    recipe: Recipe,
+    profile: ClusterProfile,
+    geometry: Geometry,
+    shape: ModelShape,
+    parameters: int,
+    notes: list[str],
+) -> Memory:
+    training = recipe.training
+    experts = recipe.model.experts.count if recipe.model.experts else 0
+    states, formula = sizing.model_states(
+        parameters,
+        geometry.data_parallel,
+        training.zero_stage,
+        training.precision,
+        sizing.largest_layer(shape, experts),
+    )
+    activations, bound = sizing.activation_bytes(
+        shape, recipe.data.sequence_length, geometry.micro_batch, recompute=training.recompute
+    )
+    _check_host_memory(recipe, profile, geometry, parameters, notes)
+    there = profile.node.gpu_memory
+    if there == "unknown":
+        notes.append(f"the memory of a GPU of {profile.name} is unknown and was not checked")
+    else:
+        where = f"a GPU of {profile.name} has {show_size(there)} ({source_of(profile.node, profile)})"
+        if states > there and recipe.program is None:
+            raise InputError(
+                f"model states of {show_count(parameters)} parameters on {geometry.data_parallel} ranks take "
+                f"{show_size(states)} a GPU by {formula}; {where}",
+                hint="use more nodes or a higher training.zero_stage",
+            )
+        if states + activations > there:
+            notes.append(
+                f"model states {show_size(states)} and at most {show_size(activations)} of activations ({bound}) may "
+                f"not fit: {where}; set training.recompute, a smaller micro_batch or a higher zero_stage"
+            )
+    return Memory(
+        states=int(states),
+        states_formula=formula,
+        activations=int(activations),
+        activations_formula=bound,
+        gpu=None if there == "unknown" else there,
+    )
+
+
+def _check_host_memory(
+    recipe: Recipe, profile: ClusterProfile, geometry: Geometry, parameters: int, notes: list[str]
+) -> None:
+    """Below stage 3 the reference trainer makes all weights in fp32 on each rank before ZeRO shards them."""
+    there, needed = profile.node.memory, 4 * parameters * geometry.tasks_per_node
+    if recipe.program is None and recipe.training.zero_stage < 3 and isinstance(there, int) and needed > there:
+        notes.append(
+            f"the reference trainer makes {show_count(parameters)} weights in fp32 on each of "
+            f"{geometry.tasks_per_node} ranks of a node before they are sharded: {show_size(needed)}, and a node of "
+            f"{profile.name} has {show_size(there)} ({source_of(profile.node, profile)})"
+        )

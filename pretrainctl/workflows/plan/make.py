@@ -1,0 +1,145 @@
+"""From names to a plan: read, choose, work out, check."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from pretrainctl import catalog
+from pretrainctl.errors import InputError
+from pretrainctl.frameworks import checkpoint_gate, deepspeed
+from pretrainctl.schema import Plan, Recipe
+from pretrainctl.units import show_duration
+from pretrainctl.workflows.plan.estimate import estimate
+from pretrainctl.workflows.plan.geometry import geometry
+from pretrainctl.workflows.plan.queues import check_chain, choose_queue
+from pretrainctl.workflows.plan.resources import count_cpus, count_gpus, directives
+from pretrainctl.workflows.plan.site import check_storage, site_environment
+
+__all__ = ["list_catalog", "make_plan", "split_settings", "this_cluster"]
+
+
+def make_plan(
+    recipe: str,
+    cluster: str | None,
+    *,
+    set_values: Sequence[str] = (),
+    name: str | None = None,
+    mail_type: str | None = None,
+    mail_user: str | None = None,
+    directory: Path | None = None,
+) -> Plan:
+    """The plan of a recipe on a cluster, each a name or a path.
+
+    `cluster` None means the one this host belongs to. `set_values` are `key=value` settings of the recipe, or
+    of the profile with `cluster.` in front. Relative data paths start at `directory`, by default the current.
+    InputError says what cannot be, with the numbers and where the limit comes from; CheckpointError, that the
+    checkpoint folder which the recipe names holds checkpoints of another layout.
+    """
+    base = directory or Path.cwd()
+    for_recipe, for_cluster = split_settings(set_values)
+    if name is not None:
+        for_recipe.append(f"name={json.dumps(name)}")
+    if mail_type is not None:
+        for_cluster.append("mail=" + json.dumps({"type": mail_type, "user": mail_user}))
+    where = catalog.load_profile(cluster or this_cluster(), for_cluster)
+    what = _absolute(catalog.load_recipe(recipe, for_recipe, cluster=where.name), base)
+    notes = list(where.caveats)
+    queue = choose_queue(what, where, notes)
+    ranks = geometry(what, where, notes)
+    gpus = count_gpus(what, where, ranks.tasks_per_node)
+    cpus = count_cpus(where, ranks.tasks_per_node, gpus)
+    if what.resources.walltime <= where.signals.lead:
+        raise InputError(
+            f"the walltime {show_duration(what.resources.walltime)} is not longer than the signal lead time "
+            f"{show_duration(where.signals.lead)} of {where.name}",
+            hint="ask for a longer resources.walltime",
+        )
+    check_chain(what, where, queue, notes)
+    check_storage(what, where, notes)
+    variables = site_environment(what, where, notes)
+    plan = Plan(
+        name=what.name,
+        recipe=what,
+        profile=where,
+        queue=queue,
+        geometry=ranks,
+        cpus_per_task=cpus,
+        gpus_per_node=gpus,
+        environment=variables,
+        directives=directives(what, where, queue, ranks, cpus, gpus),
+        estimate=estimate(what, where, ranks, gpus, notes),
+        notes=tuple(notes),
+        blocked=_blocked(what),
+    )
+    deepspeed.configuration(plan)
+    _refuse_other_layout(plan)
+    return plan
+
+
+def split_settings(set_values: Sequence[str]) -> tuple[list[str], list[str]]:
+    """`key=value` settings of the recipe, and those of the profile without their `cluster.` in front."""
+    for_cluster = [value.removeprefix("cluster.") for value in set_values if value.startswith("cluster.")]
+    return [value for value in set_values if not value.startswith("cluster.")], for_cluster
+
+
+def this_cluster() -> str:
+    """The profile that knows this host; InputError where none does."""
+    found = catalog.here()
+    if found is None:
+        raise InputError(
+            "no cluster profile knows this host",
+            hint=f"say --cluster, one of {', '.join(catalog.names('cluster_profiles'))}, or a path",
+        )
+    return found
+
+
+def list_catalog(kind: Literal["recipes", "cluster_profiles"]) -> tuple[tuple[str, str, Path], ...]:
+    """Name, description and file of each recipe or profile that is known here."""
+    return catalog.describe(kind)
+
+
+def _absolute(recipe: Recipe, base: Path) -> Recipe:
+    sources = tuple(
+        source.model_copy(update={"prefix": _path("data.sources", source.prefix, base)})
+        for source in recipe.data.sources
+    )
+    changed: dict[str, object] = {"data": recipe.data.model_copy(update={"sources": sources})}
+    if recipe.checkpoint.directory is not None:
+        checkpoints = _path("checkpoint.directory", recipe.checkpoint.directory, base)
+        changed["checkpoint"] = recipe.checkpoint.model_copy(update={"directory": checkpoints})
+    return recipe.model_copy(update=changed)
+
+
+def _path(key: str, path: Path, base: Path) -> Path:
+    if re.match(r"\$\{?[A-Za-z_]\w*\}?/", str(path)):
+        raise InputError(
+            f"{key}: {str(path)!r} begins with a variable, and paths are taken as they are written",
+            hint="write the path that the variable stands for there",
+        )
+    return base / path.expanduser()
+
+
+def _blocked(recipe: Recipe) -> str | None:
+    """Why the reference trainer cannot train this."""
+    if recipe.model.experts is None or recipe.program is not None:
+        return None
+    return (
+        f"{recipe.name} is a mixture of {recipe.model.experts.count} experts, and the reference trainer trains dense "
+        "models only"
+    )
+
+
+def _refuse_other_layout(plan: Plan) -> None:
+    """A folder of checkpoints that the recipe names must hold none of another world size, stage or precision.
+
+    A ZeRO checkpoint can be loaded only by as many ranks as saved it: found here, it costs no time in the queue.
+    """
+    recipe = plan.recipe
+    named = recipe.program.checkpoint.directory if recipe.program else recipe.checkpoint.directory
+    if named is None or "{run_dir}" in str(named) or not Path(named).is_dir():
+        return
+    checkpoint_gate.refuse_other_layout(Path(named), deepspeed.checkpoint_layout(plan, Path(named)))

@@ -1,0 +1,98 @@
+"""Which queue a job goes to, by its nodes, its hours and what the user's allocation may use."""
+
+from __future__ import annotations
+
+from pretrainctl.errors import InputError
+from pretrainctl.schema import ClusterProfile, Queue, Recipe
+from pretrainctl.schema.site import Provenance, Sourced
+from pretrainctl.units import slurm_time
+
+__all__ = ["check_chain", "choose_queue", "source_of"]
+
+
+def source_of(section: Sourced | None, profile: ClusterProfile) -> Provenance:
+    """Where the values of a section come from: its own provenance, or the profile's."""
+    return (section.provenance if section is not None else None) or profile.provenance
+
+
+def choose_queue(recipe: Recipe, profile: ClusterProfile, notes: list[str]) -> Queue:
+    """The row that the recipe names, or the first production row that fits. What is unknown of it goes to `notes`."""
+    resources = recipe.resources
+    nodes = resources.nodes + resources.spares
+    if resources.queue is not None:
+        rows = [row for row in profile.queues if row.name == resources.queue]
+        if not rows:
+            known = ", ".join(row.name for row in profile.queues)
+            raise InputError(f"{profile.name} has no queue {resources.queue!r}", hint=f"its queues: {known}")
+    else:
+        rows = [row for row in profile.queues if row.purpose == "production"]
+    reasons, closed = [], []
+    for row in rows:
+        if row.family is not None and row.family not in profile.families:
+            closed.append(row)
+            continue
+        reason = _too_much(row, nodes, resources.walltime)
+        if reason is None:
+            notes += [
+                f"{what} of queue {row.name} on {profile.name} is unknown and was not checked"
+                for what, value in (("max_nodes", row.max_nodes), ("max_walltime", row.max_walltime))
+                if value == "unknown"
+            ]
+            return row
+        reasons.append(f"{row.name}: {reason} ({source_of(row, profile)})")
+    yours = ", ".join(profile.families) or "none"
+    reasons += [f"{row.name}: for the family {row.family}, yours: {yours}" for row in closed]
+    hint = "change resources.nodes, resources.walltime or resources.queue"
+    if closed:
+        families = ", ".join(sorted({str(row.family) for row in closed}))
+        hint += f"; or say which queues your allocation may use: --set cluster.families='[NAME]' of {families}"
+    raise InputError(
+        f"no queue of {profile.name} takes {nodes} nodes for {slurm_time(resources.walltime)}: "
+        + ("; ".join(reasons) or "it has no production queue"),
+        hint=hint,
+    )
+
+
+def _too_much(row: Queue, nodes: int, walltime: int) -> str | None:
+    if nodes < row.min_nodes:
+        return f"{nodes} nodes, at least {row.min_nodes}"
+    if isinstance(row.max_nodes, int) and nodes > row.max_nodes:
+        return f"{nodes} nodes, at most {row.max_nodes}"
+    if isinstance(row.max_walltime, int) and walltime > row.max_walltime:
+        return f"{slurm_time(walltime)}, at most {slurm_time(row.max_walltime)}"
+    return None
+
+
+def check_chain(recipe: Recipe, profile: ClusterProfile, queue: Queue, notes: list[str]) -> None:
+    """Refuse a way to the next job that the site does not allow, and say what is not known of it."""
+    chain = profile.chain
+    strategy = recipe.chain.strategy or chain.strategy
+    source = source_of(chain, profile)
+    if strategy == "inside":
+        if chain.sbatch_inside == "no":
+            raise InputError(
+                f"chain.strategy inside: sbatch does not work inside jobs of {profile.name} ({source})",
+                hint="use chain.strategy prequeued",
+            )
+        if chain.sbatch_inside == "unknown" and recipe.chain.strategy is not None:
+            notes.append(
+                f"whether sbatch works inside jobs of {profile.name} is unknown: where it does not, "
+                "the run ends with its first job"
+            )
+        return
+    jobs = recipe.chain.jobs or chain.jobs
+    if isinstance(queue.max_jobs, int) and jobs > queue.max_jobs:
+        raise InputError(
+            f"chain.jobs {jobs}: queue {queue.name} of {profile.name} takes at most {queue.max_jobs} jobs of a user "
+            f"({source_of(queue, profile)})",
+            hint="queue fewer; `pretrainctl reconcile` tops them up",
+        )
+    if jobs > 1 and queue.max_jobs == "unknown":
+        notes.append(
+            f"how many jobs of a user queue {queue.name} of {profile.name} takes is unknown and was not checked"
+        )
+    if chain.sbatch_inside == "unknown":
+        notes.append(
+            f"whether sbatch works inside jobs of {profile.name} is unknown, so {jobs} jobs are queued at launch; "
+            "`pretrainctl reconcile` on a login node tops them up"
+        )

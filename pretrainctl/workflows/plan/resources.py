@@ -1,0 +1,92 @@
+"""What is asked of Slurm: GPUs, CPUs and the sbatch options, in the form that the site wants."""
+
+from __future__ import annotations
+
+from pretrainctl import catalog
+from pretrainctl.errors import InputError
+from pretrainctl.schema import ClusterProfile, Geometry, Queue, Recipe
+from pretrainctl.units import slurm_time
+from pretrainctl.workflows.plan.queues import source_of
+
+__all__ = ["count_cpus", "count_gpus", "directives"]
+
+
+def count_gpus(recipe: Recipe, profile: ClusterProfile, ranks_per_node: int) -> int:
+    """GPUs of each node; each rank needs one of its own."""
+    asked, there = recipe.resources.gpus_per_node, profile.node.gpus
+    source = source_of(profile.node, profile)
+    gpus = there if asked == "all" else asked
+    if gpus > there:
+        raise InputError(
+            f"resources.gpus_per_node {gpus}: a node of {profile.name} has {there} ({source})",
+            hint="ask for fewer, or `all`",
+        )
+    if gpus and ranks_per_node > gpus:
+        raise InputError(
+            f"{ranks_per_node} ranks on each node and {gpus} GPUs: each rank needs one (a node of {profile.name} has "
+            f"{there}, {source})",
+            hint="set resources.tasks_per_node or resources.gpus_per_node",
+        )
+    return gpus
+
+
+def count_cpus(profile: ClusterProfile, ranks_per_node: int, gpus: int) -> int:
+    """CPUs of each rank, as the node has them and as the site's rule of CPUs a GPU wants them."""
+    cpus = profile.tasks.cpus_per_task
+    if ranks_per_node * cpus > profile.node.cpus:
+        raise InputError(
+            f"{ranks_per_node} tasks x {cpus} CPUs are more than the {profile.node.cpus} CPUs of a node "
+            f"of {profile.name} ({source_of(profile.node, profile)})",
+            hint="set cluster.tasks.cpus_per_task or resources.tasks_per_node",
+        )
+    rule = profile.request.cpus_per_gpu
+    if rule is not None and ranks_per_node * cpus != rule * gpus:
+        raise InputError(
+            f"{profile.name} wants {rule} CPUs with each GPU: {ranks_per_node} tasks x {cpus} CPUs are "
+            f"{ranks_per_node * cpus}, and {gpus} GPUs need {rule * gpus} ({source_of(profile.request, profile)})",
+            hint="set resources.gpus_per_node, resources.tasks_per_node or cluster.tasks.cpus_per_task",
+        )
+    return cpus
+
+
+def directives(
+    recipe: Recipe, profile: ClusterProfile, queue: Queue, geometry: Geometry, cpus: int, gpus: int
+) -> dict[str, str]:
+    """Options for sbatch that do not depend on the run folder, in the order in which a reader looks for them."""
+    account = profile.account
+    if account.required and account.name is None:
+        raise InputError(
+            f"{profile.name} refuses jobs without an account ({source_of(account, profile)})",
+            hint=f"give it by --set cluster.account.name=NAME, by the variable {catalog.ACCOUNT_VARIABLE}, or in a "
+            f"profile of your own that `extends: {profile.name}`",
+        )
+    a_task = 1 if profile.tasks.launcher == "direct" else geometry.tasks_per_node
+    options: dict[str, str | None] = {
+        "partition": queue.partition,
+        "qos": queue.qos,
+        "account": account.name,
+        "nodes": str(geometry.nodes + geometry.spares),
+        "ntasks-per-node": str(geometry.tasks_per_node // a_task),
+        "cpus-per-task": str(cpus * a_task),
+    }
+    if gpus and profile.request.gpus == "gres":
+        options["gres"] = f"gpu:{gpus}"
+    elif gpus and profile.request.gpus == "gpus-per-node":
+        options["gpus-per-node"] = str(gpus)
+    if profile.request.memory != "omit":
+        options["mem"] = profile.request.memory
+    if profile.request.exclusive:
+        options["exclusive"] = ""
+    options |= {
+        "time": slurm_time(recipe.resources.walltime),
+        "signal": f"B:USR1@{profile.signals.lead}",
+        "no-requeue": "",
+        "no-kill": "",
+        "open-mode": "append",
+        "mail-type": profile.mail.type if profile.mail else None,
+        "mail-user": profile.mail.user if profile.mail else None,
+    }
+    for option in profile.request.options:
+        key, _, value = option.lstrip("-").partition("=")
+        options[key] = value
+    return {key: value for key, value in options.items() if value is not None}
