@@ -1,6 +1,6 @@
 """Find, read, extend and override recipes and profiles; know which cluster this is."""
 
-from pretrainctl.catalog.files import find, names, template_dir
+from pretrainctl.catalog.files import expand_home, find, names, template_dir
 from pretrainctl.catalog.loading import (
     ACCOUNT_VARIABLE,
     describe,
@@ -14,6 +14,7 @@ from pretrainctl.catalog.loading import (
 __all__ = [
     "ACCOUNT_VARIABLE",
     "describe",
+    "expand_home",
     "find",
     "here",
     "load_profile",

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pretrainctl.errors import InputError, MissingError
 
-__all__ = ["Kind", "find", "names", "search_path", "template_dir"]
+__all__ = ["Kind", "expand_home", "find", "names", "search_path", "template_dir"]
 
 Kind = Literal["recipes", "cluster_profiles"]
 
@@ -28,9 +28,16 @@ def _shipped(folder: str) -> Path:
 def _config_dir() -> Path:
     chosen = os.environ.get("PRETRAINCTL_CONFIG")
     if chosen:
-        return Path(chosen).expanduser()
-    base = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
-    return Path(base).expanduser() / "pretrainctl"
+        return expand_home(chosen)
+    return expand_home(os.environ.get("XDG_CONFIG_HOME") or "~/.config") / "pretrainctl"
+
+
+def expand_home(path: str | Path) -> Path:
+    """The path with `~` or `~user` at its start replaced; InputError where there is no such user."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise InputError(f"{str(path)!r} names the home folder of nobody here", hint="write the path out") from error
 
 
 def template_dir() -> Path:
@@ -66,7 +73,7 @@ def find(kind: Kind, name: str, *, beside: Path | None = None) -> Path:
     `leonardo.yaml` can extend the shipped one of the same name. InputError names the nearest known name.
     """
     if "/" in name or name.endswith(_SUFFIXES):
-        path = (beside.parent if beside else Path()) / Path(name).expanduser()
+        path = (beside.parent if beside else Path()) / expand_home(name)
         if not path.is_file():
             raise InputError(f"there is no {_SINGULAR[kind]} file {path}", hint="check the path")
         return path

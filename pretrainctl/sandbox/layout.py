@@ -77,7 +77,10 @@ class Layout:
     @staticmethod
     def at(root: Path) -> Layout:
         """The layout under `root`; nothing is made."""
-        whole = root.expanduser().resolve()
+        try:
+            whole = root.expanduser().resolve()
+        except RuntimeError as error:
+            raise InputError(f"{root} names the home folder of nobody here", hint="write the path out") from error
         text = str(whole)
         if len(text.encode()) <= _LONGEST and _PLAIN.fullmatch(text):
             return Layout(whole, whole)

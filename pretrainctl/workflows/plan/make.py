@@ -120,7 +120,7 @@ def _path(key: str, path: Path, base: Path) -> Path:
             f"{key}: {str(path)!r} begins with a variable, and paths are taken as they are written",
             hint="write the path that the variable stands for there",
         )
-    return base / path.expanduser()
+    return base / catalog.expand_home(path)
 
 
 def _blocked(recipe: Recipe) -> str | None:

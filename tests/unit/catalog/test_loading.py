@@ -284,3 +284,8 @@ def test_sections_of_clusters_are_mappings(write, text):
 @pytest.mark.parametrize("recipe", sorted(set(catalog.names("recipes"))))
 def test_every_shipped_recipe_loads_for_every_cluster(recipe, cluster):
     assert catalog.load_recipe(recipe, cluster=cluster).name == recipe
+
+
+def test_the_home_of_nobody_is_refused() -> None:
+    with pytest.raises(InputError, match="home folder of nobody"):
+        load_recipe("~nobody-at-all/recipe.yaml")

@@ -58,6 +58,7 @@ PROFILE = {
     **read_document("cluster_profiles", TOP / "cluster_profiles" / "jupiter.yaml").values,
     "account": {"required": True, "name": "ab12"},
     "families": ["eu"],
+    "slurm_conf": "/etc/slurm/slurm.conf",
     "python": {"control": "/opt/control/python", "training": "/opt/training/python"},
     "mail": {"type": "END", "user": "me@example.org"},
 }
