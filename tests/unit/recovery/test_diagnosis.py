@@ -9,6 +9,7 @@ import pytest
 from pretrainctl.records.contract import End, ExitCode, Failure, Request
 from pretrainctl.records.job import JobClass
 from pretrainctl.recovery.diagnosis import Evidence, FailureClass, diagnose
+from pretrainctl.recovery.log_reading import LogReading
 
 
 def end(kind: str, reason: str = "") -> End:
@@ -21,6 +22,13 @@ def failure(status: int) -> Failure:
 
 def request(reason: str, action: str = "save_and_exit") -> Request:
     return Request(action, 2, reason, 1, 1.7e9)
+
+
+def log(*lines: str) -> LogReading:
+    reading = LogReading(stepped=True)
+    for line in lines:
+        reading.add(line)
+    return reading
 
 
 def kind(**evidence) -> str:
@@ -152,7 +160,7 @@ def test_a_stop_that_was_asked_for_stands_whatever_became_of_the_save(other) -> 
     ("job", "expected"),
     [
         (JobClass.NODE_FAILURE, "node_failure"),
-        (JobClass.BOOT_FAILURE, "node_failure"),
+        (JobClass.BOOT_FAILURE, "boot_failure"),
         (JobClass.HOST_OOM, "host_oom"),
         (JobClass.TIME_LIMIT, "time_limit"),
         (JobClass.DEADLINE, "time_limit"),
@@ -167,7 +175,7 @@ def test_the_node_that_slurm_names_in_the_log() -> None:
     found = diagnose(
         Evidence(
             job_class=JobClass.NODE_FAILURE,
-            log_tail=("srun: error: Node failure on r7i37", "*** STEP 1.0 ON r7i17 CANCELLED DUE TO NODE FAILURE"),
+            log=log("srun: error: Node failure on r7i37", "*** STEP 1.0 ON r7i17 CANCELLED DUE TO NODE FAILURE"),
         )
     )
     assert found.nodes == ("r7i37",)
@@ -180,7 +188,7 @@ def test_a_dead_node_explains_what_its_peers_say() -> None:
             failure=Failure(0, "node01", 1, 1.7e9),
             end=end("failed", "Connection closed by peer"),
             dead_nodes={"node02": "connection closed"},
-            log_tail=("[rank0]: RuntimeError: Connection closed by peer",),
+            log=log("[rank0]: RuntimeError: Connection closed by peer"),
         )
     )
     assert (found.failure_class, found.nodes, found.ranks) == ("node_failure", ("node02",), ())
@@ -193,8 +201,8 @@ def test_a_dead_node_explains_what_its_peers_say() -> None:
     ("line", "expected"),
     [
         ("slurmstepd: error: Detected 1 oom_kill events in StepId=7.0.", "host_oom"),
-        ("torch.OutOfMemoryError: CUDA out of memory.", "application_error"),
-        ("OSError: [Errno 122] Disk quota exceeded", "file_system"),
+        ("torch.OutOfMemoryError: CUDA out of memory.", "gpu_oom"),
+        ("OSError: [Errno 122] Disk quota exceeded", "quota"),
         ("AssertionError: Check batch related parameters.", "config"),
         ("The following zero checkpoints paths are missing: ['x']", "checkpoint_incomplete"),
         ("KeyError: 'weight'", "application_error"),
@@ -202,7 +210,7 @@ def test_a_dead_node_explains_what_its_peers_say() -> None:
     ],
 )
 def test_the_log_of_a_failed_program(line: str, expected: str) -> None:
-    found = diagnose(Evidence(failure=failure(1), last_step=5, log_tail=(line, "srun: Job step aborted: Waiting")))
+    found = diagnose(Evidence(failure=failure(1), last_step=5, log=log(line, "srun: Job step aborted: Waiting")))
     assert found.failure_class == expected
     assert found.ranks == (3,)
     assert line == "nothing to see" or line in found.message
@@ -210,12 +218,12 @@ def test_the_log_of_a_failed_program(line: str, expected: str) -> None:
 
 @pytest.mark.parametrize("line", ["OSError: [Errno 28] No space left on device", "ValueError: caught"])
 def test_an_error_that_was_printed_proves_nothing_by_itself(line: str) -> None:
-    assert kind(srun_status=0, log_tail=(line,)) == "unknown"
+    assert kind(srun_status=0, log=log(line)) == "unknown"
 
 
 def test_a_slurm_line_proves_what_it_says() -> None:
-    assert kind(srun_status=0, log_tail=("srun: error: Node failure on node04",)) == "node_failure"
-    assert kind(log_tail=("*** JOB 1 ON node04 CANCELLED AT X DUE TO TIME LIMIT ***",)) == "time_limit"
+    assert kind(srun_status=0, log=log("srun: error: Node failure on node04")) == "node_failure"
+    assert kind(log=log("*** JOB 1 ON node04 CANCELLED AT X DUE TO TIME LIMIT ***")) == "time_limit"
 
 
 @pytest.mark.parametrize("status", [137, 143])
@@ -245,8 +253,8 @@ def test_the_first_job_of_the_replay_loop() -> None:
         "OSError: [Errno 122] Disk quota exceeded: 'ckpt/.LATEST.tmp.14915246'",
         "[rank9]: Watchdog caught collective operation timeout: WorkNCCL(SeqNum=88123, OpType=ALLREDUCE",
     )
-    found = diagnose(Evidence(failure=failure(1), last_step=69999, log_tail=lines))
-    assert found.failure_class == "file_system"
+    found = diagnose(Evidence(failure=failure(1), last_step=69999, log=log(*lines)))
+    assert found.failure_class == "quota"
     assert "quota" in found.message
 
 
@@ -256,7 +264,7 @@ def test_the_later_jobs_of_the_replay_loop() -> None:
         "[rank0]: FileExistsError: Checkpoint directory ckpt/epoch_0_step_69999 already exists",
         "[rank9]: Watchdog caught collective operation timeout: WorkNCCL(SeqNum=88123, OpType=ALLREDUCE",
     )
-    found = diagnose(Evidence(failure=failure(1), last_step=69999, log_tail=lines))
+    found = diagnose(Evidence(failure=failure(1), last_step=69999, log=log(*lines)))
     assert (found.failure_class, found.ranks) == ("application_error", (0,))
     assert "FileExistsError" in found.message
 
@@ -271,7 +279,7 @@ def test_every_fact_is_kept() -> None:
             job_class=JobClass.FAILED,
             signals=("SIGUSR1",),
             request=request("time_limit"),
-            log_tail=("Broken pipe",),
+            log=log("BrokenPipeError: [Errno 32] Broken pipe"),
         )
     )
     text = "\n".join(found.evidence)
