@@ -16,7 +16,7 @@ from pretrainctl.recovery.placement import Placement, read_placement
 def expand(text: str) -> Sequence[str]:
     prefix, inside = text.rstrip("]").split("[")
     first, last = inside.split("-")
-    return [f"{text.split('[', maxsplit=1)[0]}{number:0{len(first)}d}" for number in range(int(first), int(last) + 1)]
+    return [f"{prefix}{number:0{len(first)}d}" for number in range(int(first), int(last) + 1)]
 
 
 def diagnose(*logs: str, placement: Placement | None = None) -> Diagnosis:
