@@ -87,8 +87,8 @@ def _describe(found: Finding) -> list[tuple[str, str]]:
         ("what", found.message),
         ("nodes", ", ".join(found.nodes)),
         ("ranks", ", ".join(map(str, found.ranks))),
-        *(("evidence", line) for line in found.evidence),
-        *(("done", line) for line in found.done),
+        *zip(("evidence", *[""] * len(found.evidence)), found.evidence, strict=False),
+        *zip(("done", *[""] * len(found.done)), found.done, strict=False),
         ("action", found.action),
         ("hint", found.hint),
     ]

@@ -1,7 +1,8 @@
 """A line of a training log: who printed it, when, and what is left without the prefixes of tools.
 
 Prefixes in the order in which tools wrap each other: `srun --label` (`12: `), pdsh and container logs (`node7: `),
-torchrun's tee (`[default3]:`), and what the program itself says of its rank (`[rank12]:`, `Rank 12`).
+Slurm's own (`slurmstepd-node7: `), torchrun's tee (`[default3]:`), and what the program itself says of its rank
+(`[rank12]:`, `Rank 12`).
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ __all__ = ["LogLine", "read_time", "split"]
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _LABEL = re.compile(r"\s*(\d+): ?")
 _TEE = re.compile(r"\[(?:default|rank|trainer)?\d+\]: ?")
-_HOST = re.compile(r"([a-z][\w.-]*\d[\w.-]*): ")
+_HOST = re.compile(r"(?:slurmstepd-)?([a-z][\w.-]*\d[\w.-]*): ")
 _NCCL = re.compile(r"(?:^|[\s\]:])([A-Za-z][\w.-]*):\d+:\d+ \[\d+\] ")
 _RANK = re.compile(r"\[[Rr]ank ?(\d+)\]|\b[Rr]ank[ =:]+(\d+)\b(?!/)")
-_LONGEST = 600
+_LONGEST = 400
 
 _FULL = re.compile(r"(\d{4})[-/](\d\d)[-/](\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d+))?")
 _US = re.compile(r"\b(\d\d)/(\d\d)/(\d{4}) (\d\d):(\d\d):(\d\d)")
@@ -29,7 +30,7 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 @dataclass(frozen=True)
 class LogLine:
-    """`text` without colours, at most 600 characters; `rank` and `node` are those that printed it, where it says so."""
+    """`text` without colours, at most 400 characters; `rank` and `node` are those that printed it, where it says so."""
 
     text: str
     rank: int | None = None

@@ -16,9 +16,12 @@ from pretrainctl.recovery.signatures import SIGNATURES, Signature
 
 __all__ = ["Finding", "LogReading", "find_cause"]
 
+_TOLD_ANYWHERE = {"node_failure", "boot_failure", "time_limit", "preempted", "user_cancel"}
+"""Classes whose lines Slurm prints on any node of the job: the one that printed it is not the culprit."""
 _MOST_NAMES = 4096
 """Ranks and nodes kept for a signature."""
-_EXIT = re.compile(r"error: ([\w.-]+): tasks? ([\d,-]+): (?:Exited|Aborted|Segmentation|Killed)")
+_EXIT = re.compile(r"error: ([\w.-]+): tasks? ([\d,-]+): (?:Exited|Segmentation)")
+"""How srun says that a task ended by itself; those that it says were killed or aborted followed another one."""
 _HANG_SLACK = 60.0
 """Seconds before ranks began to wait in which an error may still be why."""
 
@@ -84,7 +87,8 @@ class LogReading:
         match = signature.pattern.search(line.text)
         named = match.groupdict() if match else {}
         blames = signature.weight != "echo"
-        node = named.get("node") or (line.node if blames else None)
+        told_by_culprit = blames and signature.failure_class not in _TOLD_ANYWHERE
+        node = named.get("node") or (line.node if told_by_culprit else None)
         who = named.get("rank")
         spoke = int(who) if who else line.rank if line.rank is not None else rank
         if signature.weight != "root" and len(self._exits) < _MOST_NAMES:

@@ -25,7 +25,7 @@ _OF_ONE_NODE = {
     FailureClass.FILESYSTEM,
     FailureClass.APPLICATION_ERROR,
 }
-"""Classes in which the first task that ends badly is likely the culprit's."""
+"""Classes in which the first task that ends badly is likely the culprit's: the last resort, and a guess."""
 
 
 @dataclass(frozen=True)
@@ -54,15 +54,17 @@ def read_verdict(reading: LogReading, placement: Placement) -> LogVerdict | None
     suspects = reading.collectives.suspects(placement.ranks) if kind is FailureClass.COLLECTIVE_TIMEOUT else None
     ranks = suspects.ranks if suspects else cause.ranks
     message = f"{signature.meaning}: {_describe(suspects) if suspects else cause.line}"
+    nodes = _nodes(reading, cause, kind, ranks, placement)
+    guessed = reading.first_exit_on(ranks) if not nodes and kind in _OF_ONE_NODE else ()
     return LogVerdict(
         kind=kind,
         weight=signature.weight,
         message=message,
-        nodes=_nodes(reading, cause, kind, ranks, placement),
+        nodes=nodes or guessed,
         ranks=ranks,
         evidence=_evidence(reading, cause),
         line=cause.line,
-        confidence=signature.confidence,
+        confidence="medium" if guessed and signature.confidence == "high" else signature.confidence,
         lasting=signature.lasting,
         hint=signature.hint,
     )
@@ -71,19 +73,20 @@ def read_verdict(reading: LogReading, placement: Placement) -> LogVerdict | None
 def _nodes(
     reading: LogReading, cause: Finding, kind: FailureClass, ranks: Sequence[int], placement: Placement
 ) -> tuple[str, ...]:
-    """The culprit's node: as the lines name it, else where its rank lies, else where srun saw the first task fail."""
+    """The culprit's node: as the lines name it, else where its rank lies."""
     if kind in _SEVERAL_NODES and reading.nodes(kind.value):
         return reading.nodes(kind.value)
     if cause.nodes or cause.signature.weight == "echo":
         return cause.nodes
-    placed = placement.nodes_of(ranks)
-    return placed or (reading.first_exit_on(cause.ranks) if kind in _OF_ONE_NODE else ())
+    return placement.nodes_of(ranks)
 
 
 def _evidence(reading: LogReading, cause: Finding) -> tuple[str, ...]:
     found = reading.findings()
-    again = [one for one in found if one is not cause and one.signature.failure_class == cause.signature.failure_class]
-    after = [one for one in found if one.signature.weight == "echo" and one is not cause and one not in again]
+    echoes = [one for one in found if one.signature.weight == "echo"]
+    kind = cause.signature.failure_class
+    again = [one for one in found if one is not cause and one not in echoes and one.signature.failure_class == kind]
+    after = [one for one in echoes if one is not cause]
     count = reading.count(cause.signature)
     lines = [f"{cause.place}{cause.line}" + (f" (and {count - 1} lines like it)" if count > 1 else "")]
     lines += [f"{one.place}{one.line}" for one in again[:_MORE_OF_THE_SAME]]

@@ -37,6 +37,8 @@ _TOLD = {
     "finished",
     "stopped",
 }
+_CANCELLED_LOOKS_LIKE = {FailureClass.CHECKPOINTED.value, FailureClass.UNKNOWN.value}
+"""How an attempt ends that `pretrainctl cancel` took the job of, as far as it could see itself."""
 _SAYS_NOTHING = {JobClass.FINISHED, JobClass.FAILED}
 """A job that ran to the end of its script says nothing about the training."""
 
@@ -145,6 +147,12 @@ class _Case:
             diagnosis = self._as_recorded(self._fresh(owner, restart, told), restart, told)
         if diagnosis is None:
             return None
+        if diagnosis.failure_class in _CANCELLED_LOOKS_LIKE and self.state.cancelled and self.state.owner is not None:
+            last = self.state.owner.attempt == owner.attempt
+            wish = f"{diagnosis.message}; {self.state.stopped}"
+            diagnosis = (
+                replace(diagnosis, failure_class=FailureClass.USER_CANCEL.value, message=wish) if last else diagnosis
+            )
         return replace(
             _finding(diagnosis),
             run=self.run.record.name,
@@ -266,7 +274,9 @@ def _done(told: Sequence[Event], restart: int | None) -> tuple[str, ...]:
     after = [event for event in told if ends and event.sequence > ends[0] and event.kind in _TOLD]
     starts = [index for index, event in enumerate(after) if event.kind == "restart_started"]
     noticed = [event for event in _between(told, restart) if event.kind in {"node_dead", "save_asked"}]
-    return tuple(event.message for event in (*noticed, *(after[: starts[0] + 1] if starts else after)))
+    messages = [event.message for event in (*noticed, *(after[: starts[0] + 1] if starts else after))]
+    # The end of an attempt says again what was decided.
+    return tuple(text for index, text in enumerate(messages) if not any(text in said for said in messages[:index]))
 
 
 def _finding(diagnosis: Diagnosis) -> Finding:

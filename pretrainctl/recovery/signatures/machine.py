@@ -30,7 +30,7 @@ MACHINE: tuple[Signature, ...] = (
     ),
     root(
         "rror",
-        r"slurmstepd: error: execve\(\): \S*slurmd\S*: No such file",
+        rf"slurmstepd(?:-{_NODE})?: error: execve\(\): \S*slurmd\S*: No such file",
         "node_failure",
         "a node's own spool is broken",
         _SLURM,

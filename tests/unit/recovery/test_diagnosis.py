@@ -8,8 +8,11 @@ import pytest
 
 from pretrainctl.records.contract import End, ExitCode, Failure, Request
 from pretrainctl.records.job import JobClass
+from pretrainctl.recovery.decision import course_of
 from pretrainctl.recovery.diagnosis import Evidence, FailureClass, diagnose
 from pretrainctl.recovery.log_reading import LogReading
+from pretrainctl.recovery.placement import Placement
+from pretrainctl.slurm.states import ending_signal, read_exit, read_state
 
 
 def end(kind: str, reason: str = "") -> End:
@@ -171,6 +174,41 @@ def test_what_slurm_says_of_the_job(job: JobClass, expected: str) -> None:
     assert kind(job_class=job, failure=failure(143), srun_status=143) == expected
 
 
+@pytest.mark.parametrize(
+    ("state", "exit_code", "expected", "action"),
+    [
+        # COMPLETED is no proof that the target was reached, and FAILED says nothing of the training: by the log.
+        ("COMPLETED", "0:0", "unknown", "restart_once"),
+        ("OUT_OF_ME+", "0:125", "host_oom", "restart_once"),
+        ("CANCELLED+", "0:0", "user_cancel", "stop"),
+        ("CANCELLED by 31001", "0:15", "user_cancel", "stop"),
+        ("CANCELLED by 0", "0:9", "admin_cancel", "stop"),
+        ("NODE_FAIL", "1:0", "node_failure", "exclude_node"),
+        ("PREEMPTED", "0:0", "preempted", "hand_over"),
+        ("TIMEOUT", "0:0", "time_limit", "hand_over"),
+        ("TIMEOUT", "0:1", "time_limit", "hand_over"),
+        ("FAILED", "1:0", "unknown", "restart_once"),
+        ("FAILED", "0:9", "unknown", "restart_once"),
+        ("FAILED", "137:0", "unknown", "restart_once"),
+        ("BOOT_FAIL", "0:0", "boot_failure", "exclude_node"),
+        ("DEADLINE", "0:0", "time_limit", "stop"),
+        ("REQUEUED", "0:0", "preempted", "hand_over"),
+        ("LAUNCH_FAILED", "0:0", "boot_failure", "exclude_node"),
+        ("RECONFIG_FAIL", "0:0", "boot_failure", "exclude_node"),
+        *((text, "0:0", "unknown", "restart_once") for text in ("RESIZING", "COMPLETING", "REVOKED", "SPECIAL_EXIT")),
+        ("SOMETHING_NEW", "0:0", "unknown", "restart_once"),
+    ],
+)
+def test_every_state_as_slurm_prints_it(state: str, exit_code: str, expected: str, action: str) -> None:
+    meaning = read_state(state, owner_uid=31001)
+    killed = ending_signal(*read_exit(exit_code))
+    found = diagnose(Evidence(job_class=meaning.job_class, job_state=meaning.text, job_signal=killed))
+    assert (found.failure_class, course_of(found).value) == (expected, action)
+    assert any(state in fact for fact in found.evidence)
+    if state == "FAILED":
+        assert ("SIGKILL" in found.message) == (exit_code != "1:0")
+
+
 def test_the_node_that_slurm_names_in_the_log() -> None:
     found = diagnose(
         Evidence(
@@ -298,3 +336,33 @@ def test_every_fact_is_kept() -> None:
 
 def test_every_class_can_be_decided_on() -> None:
     assert len({kind.value for kind in FailureClass}) == len(FailureClass)
+
+
+def test_a_rank_that_ran_out_of_memory_while_the_others_hang() -> None:
+    """Nothing has ended, so nothing proves a failure: the hang does."""
+    oom = "[rank37]: torch.OutOfMemoryError: CUDA out of memory."
+    placement = Placement(tuple(f"cn{number}" for number in range(8)), 8)
+    assert kind(log=log(oom), last_step=5501) == "unknown"
+    found = diagnose(Evidence(log=log(oom), last_step=5501, hang="no step for 600 s", placement=placement))
+    assert (found.failure_class, found.ranks, found.nodes) == ("gpu_oom", (37,), ("cn4",))
+
+
+def test_a_hang_names_the_ranks_that_were_waited_for() -> None:
+    waiting = (
+        "[rank{}]: Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=X) ran for 5 milliseconds"
+    )
+    told = log(*[waiting.format(rank) for rank in (0, 1, 3)])
+    hung = diagnose(Evidence(log=told, hang="no step for 600 s", last_step=5, placement=Placement(("a", "b"), 2)))
+    assert (hung.failure_class, hung.ranks, hung.nodes) == ("hang", (2,), ("b",))
+    aborted = diagnose(Evidence(log=told, failure=failure(134), last_step=5, placement=Placement(("a", "b"), 2)))
+    assert (aborted.failure_class, aborted.ranks, aborted.nodes) == ("collective_timeout", (2,), ("b",))
+
+
+def test_a_step_that_we_ended_ourselves_is_no_cancel() -> None:
+    line = "slurmstepd: error: *** JOB 7 ON node01 CANCELLED AT X ***"
+    assert kind(log=log(line), failure=failure(1), last_step=5) == "application_error"
+
+
+def test_the_node_of_the_first_bad_task() -> None:
+    found = diagnose(Evidence(failure=failure(1), last_step=5))
+    assert (found.ranks, found.nodes, found.confidence) == ((3,), ("node02",), "medium")

@@ -72,8 +72,13 @@ srun: error: cn002: task 1: Aborted (core dumped)
 def test_a_broken_gpu_and_what_its_peers_say(placement: Placement) -> None:
     found = diagnose(ECC, placement=placement)
     assert (found.failure_class, found.nodes, found.ranks) == ("gpu_hardware", ("cn004",), (12,))
-    assert found.confidence == "high"
+    assert found.confidence == ("high" if placement.ranks else "medium")
     assert any("(a consequence)" in line and "rank3" in line for line in found.evidence)
+
+
+def test_a_task_that_aborted_followed_another_one() -> None:
+    found = diagnose(ECC.replace("srun: error: cn004: task 3: Exited with exit code 1\n", ""))
+    assert (found.failure_class, found.nodes) == ("gpu_hardware", ())
 
 
 def test_the_first_error_in_time_over_all_rank_logs() -> None:
@@ -227,6 +232,15 @@ def test_what_slurm_prints_when_it_ends_something(line: str, kind: str, nodes: t
     for text in (line, f"07 {line}", f" 12: {line}"):
         found = diagnose(text)
         assert (found.failure_class, found.nodes) == (kind, nodes)
+
+
+def test_the_node_in_the_prefix_of_slurmstepd() -> None:
+    """It is the culprit for its memory, and for nothing else that Slurm prints on every node."""
+    prefix = "0: slurmstepd-cn011: error: "
+    assert diagnose(prefix + "Detected 1 oom_kill event in StepId=1.0.").nodes == ("cn011",)
+    assert diagnose(prefix + "execve(): /tmp/slurmd/job9/slurm_script: No such file").nodes == ("cn011",)
+    assert diagnose(prefix + "*** STEP 1.0 ON cn011 CANCELLED AT X DUE TO NODE FAILURE ***").nodes == ()
+    assert diagnose(prefix + "*** JOB 1 ON cn011 CANCELLED AT X DUE TO TIME LIMIT ***").nodes == ()
 
 
 def test_all_of_them_in_one_log() -> None:
