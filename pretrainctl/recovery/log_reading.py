@@ -19,7 +19,12 @@ __all__ = ["Finding", "LogReading", "find_cause"]
 _TOLD_ANYWHERE = {"node_failure", "boot_failure", "time_limit", "preempted", "user_cancel"}
 """Classes whose lines Slurm prints on any node of the job: the one that printed it is not the culprit."""
 _MOST_NAMES = 4096
-"""Ranks and nodes kept for a signature."""
+"""Nodes kept for a signature, and shapes of lines."""
+_EACH_LINE_COUNTS = {"collective_timeout", "node_failure", "host_oom"}
+"""Classes in which each line may name another culprit."""
+_DIGITS = dict.fromkeys(map(ord, "0123456789"))
+_NUMBERED = ("Errno", "Xid", "errno")
+"""Words with which the numbers of a line tell what it means."""
 _EXIT = re.compile(r"error: ([\w.-]+): tasks? ([\d,-]+): (?:Exited|Segmentation)")
 """How srun says that a task ended by itself; those that it says were killed or aborted followed another one."""
 _HANG_SLACK = 60.0
@@ -50,12 +55,11 @@ class Finding:
 
 @dataclass
 class _Tally:
-    """The first finding of a signature in each file, and all that it names."""
+    """The first finding of a signature in each file, and all nodes that it names."""
 
     firsts: dict[str, Finding] = field(default_factory=dict)
     count: int = 0
     nodes: dict[str, None] = field(default_factory=dict)
-    ranks: dict[int, None] = field(default_factory=dict)
 
 
 class LogReading:
@@ -71,17 +75,18 @@ class LogReading:
         self._tallies: dict[Signature, _Tally] = {}
         self._files: dict[str, int] = {}
         self._exits: dict[str, str] = {}
+        self._shapes: dict[str, Signature | None] = {}
 
     def add(
         self, raw: str, *, file: str = "", number: int = 0, before: Callable[[], str] = str, rank: int | None = None
     ) -> None:
         """Take a line; `before` gives text shortly before it, which may tell the time. `rank` is that of the file."""
-        signature = None
-        for candidate in SIGNATURES:
-            if candidate.clue in raw and not (candidate.start_only and self.stepped) and candidate.pattern.search(raw):
-                signature = candidate
-                break
+        signature = self._signature_of(raw)
         if signature is None:
+            return
+        tally = self._tallies.setdefault(signature, _Tally())
+        tally.count += 1
+        if file in tally.firsts and signature.failure_class not in _EACH_LINE_COUNTS and "task" not in raw:
             return
         line = split(raw)
         match = signature.pattern.search(line.text)
@@ -93,12 +98,8 @@ class LogReading:
         spoke = int(who) if who else line.rank if line.rank is not None else rank
         if signature.weight != "root" and len(self._exits) < _MOST_NAMES:
             self._exits |= {ended: node for node, ended in _EXIT.findall(line.text) if ended not in self._exits}
-        tally = self._tallies.setdefault(signature, _Tally())
-        tally.count += 1
         if blames and node and len(tally.nodes) < _MOST_NAMES:
             tally.nodes.setdefault(node)
-        if blames and spoke is not None and len(tally.ranks) < _MOST_NAMES:
-            tally.ranks.setdefault(spoke)
         waits = signature.failure_class == "collective_timeout"
         if file in tally.firsts and not waits:
             return
@@ -113,6 +114,24 @@ class LogReading:
             tally.firsts[file] = Finding(
                 signature, line.text, (node,) if blames and node else (), ranks, file, number, time
             )
+
+    def _signature_of(self, raw: str) -> Signature | None:
+        """The first entry that fits. A cascade is one line in a thousand copies, but for its numbers: it is looked up
+        once, unless it holds numbers that mean something."""
+        shape = raw.translate(_DIGITS)
+        known = shape in self._shapes and not any(word in raw for word in _NUMBERED)
+        if not known:
+            if len(self._shapes) >= _MOST_NAMES:
+                self._shapes.clear()
+            self._shapes[shape] = next(
+                (
+                    one
+                    for one in SIGNATURES
+                    if one.clue in raw and not (one.start_only and self.stepped) and one.pattern.search(raw)
+                ),
+                None,
+            )
+        return self._shapes[shape]
 
     def findings(self) -> list[Finding]:
         """The first line of each signature in each file, in order."""

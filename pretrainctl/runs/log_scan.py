@@ -55,9 +55,10 @@ def scan(path: Path, texts: Sequence[str], *, limit: int | None = None) -> Itera
             try:
                 while line := _read_line(found):
                     number, offset, text = line.split(b":", 2)
-                    for part in text.decode(errors="replace").split("\r"):
-                        if any(word in part for word in texts):
-                            yield Hit(passed + int(number), part.strip("\n"), start + int(offset))
+                    parts = text.decode(errors="replace").rstrip("\r\n").split("\r")
+                    for part in parts:
+                        if len(parts) == 1 or any(word in part for word in texts):
+                            yield Hit(passed + int(number), part, start + int(offset))
                 status = child.wait(_PATIENCE)
             finally:
                 child.stop()

@@ -293,3 +293,23 @@ def test_a_transfer_that_failed_is_a_symptom() -> None:
 def test_a_log_that_says_nothing() -> None:
     found = diagnose("step 1 | loss 2.0\nstep 2 | loss 1.9")
     assert (found.failure_class, found.evidence, found.confidence) == ("unknown", (), "low")
+
+
+def test_numbers_that_mean_something_are_read_on_every_line() -> None:
+    """Copies of a line but for their numbers are looked up once; an errno and an Xid are no such numbers."""
+    for lines, kind in (
+        (["OSError: [Errno 22] Invalid argument", "OSError: [Errno 122] x"], "quota"),
+        (["NVRM: Xid (PCI:0000:02:00): 45, pid=1", "NVRM: Xid (PCI:0000:02:00): 79, pid=1"], "gpu_hardware"),
+        (["rank 3 failed: error 5", "rank 4: KeyError: 5"], "application_error"),
+    ):
+        assert diagnose("\n".join(lines)).failure_class == kind
+
+
+def test_a_cascade_of_many_ranks_is_counted_and_not_kept() -> None:
+    echo = "{0:4d}: [rank{0}]: torch.distributed.DistBackendError: NCCL error: remote process exited"
+    found = diagnose("\n".join([echo.format(0), ECC.splitlines()[1], *map(echo.format, range(1, 2048))]))
+    assert (found.failure_class, found.ranks) == ("gpu_hardware", (12,))
+    assert len(found.evidence) == 2
+    alone = diagnose("\n".join(map(echo.format, range(2048))))
+    assert alone.failure_class == "unknown"
+    assert "and 2047 lines like it" in alone.evidence[0]
