@@ -75,6 +75,8 @@ def _as_json(found: Finding) -> dict[str, Any]:
     }
     if found.run:
         data |= {"run": found.run, "attempt": found.attempt, "restart": found.restart, "done": list(found.done)}
+    if found.notes:
+        data["notes"] = list(found.notes)
     return data
 
 

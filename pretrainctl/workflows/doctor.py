@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pretrainctl.errors import InputError, MissingError, RunError, SlurmError
+from pretrainctl.metrics.continuity import check_learning_rate
+from pretrainctl.metrics.series import read_series
 from pretrainctl.records import contract
 from pretrainctl.records.contract import Request
 from pretrainctl.records.job import Job, JobClass
@@ -39,6 +41,8 @@ _TOLD = {
 }
 _CANCELLED_LOOKS_LIKE = {FailureClass.CHECKPOINTED.value, FailureClass.UNKNOWN.value}
 """How an attempt ends that `pretrainctl cancel` took the job of, as far as it could see itself."""
+_STEPS_COMPARED = 100
+"""Steps on each side of a resume over which the learning rate is compared."""
 _SAYS_NOTHING = {JobClass.FINISHED, JobClass.FAILED}
 """A job that ran to the end of its script says nothing about the training."""
 
@@ -48,7 +52,7 @@ class Finding:
     """What doctor says. `action` is the course of its class (`recovery.policies`), `hint` what a person can do.
 
     `attempt`, `restart` and `done`, what pretrainctl did about it, are those of a run; `restart` is None where the
-    program was never started. `notes` say what could not be looked at.
+    program was never started. `notes` say what could not be looked at, and what else is wrong.
     """
 
     failure_class: str
@@ -159,8 +163,20 @@ class _Case:
             attempt=owner.attempt,
             restart=restart,
             done=_done(told, restart),
-            notes=self.notes,
+            notes=(*self.notes, *self._breaks(owner.attempt, restart)),
         )
+
+    def _breaks(self, attempt: int, restart: int | None) -> list[str]:
+        """Whether the learning rate went on over the resume with which this start of the program began."""
+        starts = [path for number, index, path in self.run.restart_dirs() if (number, index) <= (attempt, restart or 0)]
+        if restart is None or len(starts) < 2:
+            return []
+        before, after = (
+            [(sample.step, sample.lr) for sample in read_series([path / "metrics.jsonl"]).samples()]
+            for path in starts[-2:]
+        )
+        found = check_learning_rate(before[-_STEPS_COMPARED:], after[:_STEPS_COMPARED])
+        return [found.message] if found is not None else []
 
     def _fresh(self, owner: AttemptRecord, restart: int, told: Sequence[Event]) -> Diagnosis:
         """From all that is in the folder, the whole log among it."""

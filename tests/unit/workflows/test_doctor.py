@@ -237,6 +237,17 @@ def test_a_gate_that_found_no_checkpoint(run: Run) -> None:
     assert (found.failure_class, found.restart, found.action) == ("checkpoint_incomplete", None, "fall_back")
 
 
+def test_a_schedule_that_was_lost_at_the_resume(run: Run) -> None:
+    run.attempt(1, 7)
+    for index, rate in enumerate((1.7e-5, 3.0e-8)):
+        folder = run.restart(1, index, OOM, failure=died())
+        lines = (folder / "metrics.jsonl").read_text().replace('"lr":1.0', f'"lr":{rate}')
+        (folder / "metrics.jsonl").write_text(lines.replace('"step":', f'"step":{index + 1}000'))
+        run.ended(1, index, "gpu_oom", "x")
+    assert "learning rate not continuous across the resume: 1.700E-05" in examine_run("a").notes[0]
+    assert examine_run("a", 1, 0).notes == ()
+
+
 def test_attempts_that_are_not_there(run: Run) -> None:
     run.attempt(1, 7)
     run.restart(1, 0, OOM, failure=died())
