@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +23,7 @@ from pretrainctl.runs.folder import RunFolder
 from pretrainctl.runs.state import fold
 from pretrainctl.slurm import nodes as node_names
 from pretrainctl.slurm.states import ending_signal
+from pretrainctl.units import show_duration
 from pretrainctl.workflows.look_back import evidence_of
 from pretrainctl.workflows.reach import reach
 from pretrainctl.workflows.read_logs import placement_in, read_logs
@@ -41,6 +44,10 @@ _TOLD = {
 }
 _CANCELLED_LOOKS_LIKE = {FailureClass.CHECKPOINTED.value, FailureClass.UNKNOWN.value}
 """How an attempt ends that `pretrainctl cancel` took the job of, as far as it could see itself."""
+_STALLED_AFTER = 1800.0
+"""Seconds without a step that may be a checkpoint, an evaluation or a start."""
+_STALLED_STEPS = 50
+"""Nor is it a stall before so many steps could have been done."""
 _STEPS_COMPARED = 100
 """Steps on each side of a resume over which the learning rate is compared."""
 _SAYS_NOTHING = {JobClass.FINISHED, JobClass.FAILED}
@@ -90,9 +97,13 @@ def examine_logs(paths: Sequence[Path], nodes: str = "", ranks_per_node: int | N
 def examine_run(name: str, attempt: int | None = None, restart: int | None = None) -> Finding:
     """Diagnose the newest failure of a run, or how a given attempt, or restart of it, ended.
 
-    RunError where nothing of it has ended yet. Without Slurm its word on the job is missing, and a note says so.
+    A program that runs and has long done no step is a failure, too. RunError where nothing of it has ended yet.
+    Without Slurm its word on the job is missing, and a note says so.
     """
     case = _Case(folder.find(name))
+    stalled = case.stalled() if attempt is None else None
+    if stalled is not None:
+        return stalled
     good: Finding | None = None
     for owner, index in case.ends():
         if attempt not in {None, owner.attempt} or restart not in {None, index}:
@@ -166,6 +177,37 @@ class _Case:
             notes=(*self.notes, *self._breaks(owner.attempt, restart)),
         )
 
+    def stalled(self) -> Finding | None:
+        """Why the program that runs now does no more steps, None where none runs or it may be only slow."""
+        owner = self.run.attempts()[-1] if self.run.attempts() else None
+        job = self.jobs.get(owner.job_id) if owner is not None else None
+        restarts = self.run.restarts(owner.attempt) if owner is not None else []
+        if owner is None or job is None or not job.is_running or not restarts:
+            return None
+        told = self._of(owner.attempt)
+        if any(event.kind == "restart_ended" and event.data.get("restart") == restarts[-1] for event in told):
+            return None
+        series = read_series([contract.restart_dir(self.run.path, owner.attempt, restarts[-1]) / "metrics.jsonl"])
+        last = series.starts[-1] if series.starts else None
+        if last is None or last.last_time is None:
+            return None
+        silent, usual = time.time() - last.last_time, statistics.median(series.seconds)
+        if silent < max(_STALLED_AFTER, _STALLED_STEPS * usual):
+            return None
+        hang = (
+            f"job {job.job_id} runs, but step {last.last_step} was its last, {show_duration(silent)} ago; "
+            f"a step takes {usual:.1f} s"
+        )
+        found = self._fresh(owner, restarts[-1], told, hang)
+        return replace(
+            _finding(found),
+            message=found.message if found.failure_class == FailureClass.HANG.value else f"{found.message}; {hang}",
+            run=self.run.record.name,
+            attempt=owner.attempt,
+            restart=restarts[-1],
+            notes=self.notes,
+        )
+
     def _breaks(self, attempt: int, restart: int | None) -> list[str]:
         """Whether the learning rate went on over the resume with which this start of the program began."""
         starts = [path for number, index, path in self.run.restart_dirs() if (number, index) <= (attempt, restart or 0)]
@@ -178,7 +220,7 @@ class _Case:
         found = check_learning_rate(before[-_STEPS_COMPARED:], after[:_STEPS_COMPARED])
         return [found.message] if found is not None else []
 
-    def _fresh(self, owner: AttemptRecord, restart: int, told: Sequence[Event]) -> Diagnosis:
+    def _fresh(self, owner: AttemptRecord, restart: int, told: Sequence[Event], hang: str = "") -> Diagnosis:
         """From all that is in the folder, the whole log among it."""
         between = _between(told, restart)
         last = restart == self.run.restarts(owner.attempt)[-1]
@@ -187,26 +229,23 @@ class _Case:
         nodes = tuple(started[0].data.get("nodes", ())) if started else ()
         asked = [event for event in between if event.kind == "save_asked"]
         says = job.state.job_class if job is not None and job.state.alive is False else None
-        return diagnose(
-            evidence_of(
-                contract.restart_dir(self.run.path, owner.attempt, restart),
-                job_class=None if says in _SAYS_NOTHING else says,
-                job_state=job.state.text if job is not None else "",
-                dead_nodes={
-                    str(event.data["node"]): str(event.data.get("how", ""))
-                    for event in between
-                    if event.kind == "node_dead" and event.data.get("node") in nodes
-                },
-                request=Request(
-                    "save_and_exit", owner.attempt, str(asked[-1].data.get("reason", "")), 0, asked[-1].time
-                )
-                if asked
-                else None,
-                placement=Placement(nodes, self.launch.srun.tasks_per_node),
-                other_logs=[self._job_log(owner.job_id)] if last else [],
-                log_bytes=None,
-            )
+        evidence = evidence_of(
+            contract.restart_dir(self.run.path, owner.attempt, restart),
+            job_class=None if says in _SAYS_NOTHING else says,
+            job_state=job.state.text if job is not None else "",
+            dead_nodes={
+                str(event.data["node"]): str(event.data.get("how", ""))
+                for event in between
+                if event.kind == "node_dead" and event.data.get("node") in nodes
+            },
+            request=Request("save_and_exit", owner.attempt, str(asked[-1].data.get("reason", "")), 0, asked[-1].time)
+            if asked
+            else None,
+            placement=Placement(nodes, self.launch.srun.tasks_per_node),
+            other_logs=[self._job_log(owner.job_id)] if last else [],
+            log_bytes=None,
         )
+        return diagnose(replace(evidence, hang=hang))
 
     def _as_recorded(self, fresh: Diagnosis, restart: int, told: Sequence[Event]) -> Diagnosis:
         """The attempt saw more than its folder keeps, so its own word stands unless the whole log knows better."""

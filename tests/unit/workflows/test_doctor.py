@@ -137,7 +137,8 @@ def test_a_run_without_a_failure(run: Run) -> None:
     assert (examine_run("a").failure_class, examine_run("a").action) == ("finished", "finish")
 
 
-def test_what_trains_is_not_judged(run: Run, slurm_says) -> None:
+def test_what_trains_is_not_judged(run: Run, slurm_says, monkeypatch) -> None:
+    monkeypatch.setattr(doctor.time, "time", lambda: 2.0)
     run.attempt(1, 7)
     run.restart(1, 0, OOM)
     slurm_says((7, "RUNNING", JobClass.RUNNING), alive=True)
@@ -246,6 +247,27 @@ def test_a_schedule_that_was_lost_at_the_resume(run: Run) -> None:
         run.ended(1, index, "gpu_oom", "x")
     assert "learning rate not continuous across the resume: 1.700E-05" in examine_run("a").notes[0]
     assert examine_run("a", 1, 0).notes == ()
+
+
+@pytest.mark.parametrize(("seconds", "silent", "stalls"), [(9.8, 32628, True), (9.8, 1700, False), (900, 32628, False)])
+def test_a_job_that_runs_and_does_no_step(
+    run: Run, slurm_says, monkeypatch, seconds: float, silent: float, stalls: bool
+) -> None:
+    run.attempt(1, 7)
+    folder = run.restart(1, 0, "step 5", OOM, *[RESET] * 3)
+    lines = (folder / "metrics.jsonl").read_text().replace('"seconds":1.0', f'"seconds":{seconds}')
+    (folder / "metrics.jsonl").write_text(lines)
+    slurm_says((7, "RUNNING", JobClass.RUNNING), alive=True)
+    monkeypatch.setattr(doctor.time, "time", lambda: 1.0 + silent)
+    if not stalls:
+        with pytest.raises(RunError):
+            examine_run("a")
+        return
+    found = examine_run("a")
+    assert (found.failure_class, found.ranks, found.nodes) == ("gpu_oom", (1,), ("node02",))
+    assert "job 7 runs, but step 5 was its last, 9h04m ago; a step takes 9.8 s" in found.message
+    (folder / "training.log").write_text("step 5\n")
+    assert examine_run("a").failure_class == "hang"
 
 
 def test_attempts_that_are_not_there(run: Run) -> None:
