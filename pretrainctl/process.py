@@ -148,13 +148,14 @@ def start(
     *,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
+    stdin: int = subprocess.DEVNULL,
     stdout: IO[bytes] | int | None = None,
     stderr: IO[bytes] | int | None = None,
 ) -> Child:
-    """Start a long-lived program and return at once; output goes where `stdout` and `stderr` say."""
+    """Start a long-lived program and return at once; input comes and output goes where the last three say."""
     return Child(
         tuple(argv),
-        _fork(argv, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, session=True),
+        _fork(argv, env=env, cwd=cwd, stdin=stdin, stdout=stdout, stderr=stderr, session=True),
     )
 
 

@@ -134,13 +134,20 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Why a restart, an attempt or a job ended: exactly one class, where, and what says so."""
+    """Why a restart, an attempt or a job ended: exactly one class, where, and what says so.
+
+    `lasting`: it stays so until a person acts, whatever is usual for its class. `hint`: what a person can do, where
+    that is more than the class itself tells.
+    """
 
     failure_class: str
     message: str
     nodes: tuple[str, ...] = ()
     ranks: tuple[int, ...] = ()
     evidence: tuple[str, ...] = ()
+    confidence: Literal["high", "medium", "low"] = "high"
+    lasting: bool = False
+    hint: str = ""
 
 
 class Action(Enum):

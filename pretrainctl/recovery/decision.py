@@ -1,15 +1,12 @@
 """What happens after an end: finish, restart here, hand over to the chained job, or stop the chain.
 
-| class | decision |
-|---|---|
-| finished | finish |
-| divergence, config, file_system | stop: going on repeats it |
-| user_cancel, admin_cancel, stopped, fenced | stop: a person, or another job, decided |
-| time_limit, preempted, checkpointed | hand over: the allocation ends |
-| all others | restart here while enough healthy nodes, time and budget are there, else hand over |
+`policies` has what each class calls for. A class that restarts does so here while enough healthy nodes, time and
+budget are there, else the chained job goes on. An error that restarts once stops the chain where it comes twice in a
+row at the same step, with no newer checkpoint. `progress_gate` ends what goes on for other reasons without getting
+anywhere.
 
-An error of the program that comes twice in a row at the same step, with no newer checkpoint, stops the chain.
-`progress_gate` ends what goes on for other reasons without getting anywhere.
+Nodes are left out where the diagnosis names them and its class lays it on nodes: the first time where the fault is the
+node's own, the second time where a node is only a suspect.
 """
 
 from __future__ import annotations
@@ -19,34 +16,23 @@ from dataclasses import dataclass
 
 from pretrainctl.records.launch import RecoveryRule
 from pretrainctl.records.run import Action, Decision, Diagnosis
-from pretrainctl.recovery.diagnosis import FailureClass
+from pretrainctl.recovery.policies import POLICIES, Course, FailureClass
 
 __all__ = [
     "AttemptSummary",
     "RestartSummary",
+    "course_of",
     "decide",
     "decide_after_attempt",
+    "hint_of",
     "progress_gate",
     "stops_chain",
 ]
 
-_STOPS = {
-    FailureClass.DIVERGENCE: "the same checkpoint with the same settings would diverge again",
-    FailureClass.CONFIG: "the same settings would fail again",
-    FailureClass.FILE_SYSTEM: "nothing can be saved until space is made",
-    FailureClass.USER_CANCEL: "nothing goes on until `resume`",
-    FailureClass.ADMIN_CANCEL: "ask why before `resume`",
-    FailureClass.STOPPED: "nothing goes on until `resume`",
-    FailureClass.FENCED: "another job has the run",
-}
-_HANDS_OVER = {FailureClass.TIME_LIMIT, FailureClass.PREEMPTED, FailureClass.CHECKPOINTED}
-_DETERMINISTIC = {
-    FailureClass.APPLICATION_ERROR,
-    FailureClass.HOST_OOM,
-    FailureClass.CHECKPOINT_INCOMPLETE,
-    FailureClass.UNKNOWN,
-}
-_FROM_OUTSIDE = {FailureClass.NODE_FAILURE, FailureClass.PREEMPTED}
+_ONCE = {Course.RESTART_ONCE, Course.FALL_BACK}
+_SUSPECTS_NODES = {FailureClass.FABRIC, FailureClass.COLLECTIVE_TIMEOUT, FailureClass.HANG, FailureClass.FILESYSTEM}
+_FROM_OUTSIDE = {FailureClass.NODE_FAILURE, FailureClass.BOOT_FAILURE, FailureClass.PREEMPTED}
+_LASTING = "it stays so until a person acts"
 
 
 @dataclass(frozen=True)
@@ -54,7 +40,8 @@ class RestartSummary:
     """One start of the training program that is over.
 
     `start_step`: the step it resumed from (0 = fresh). `end_step`: the last step it did, None for none.
-    `checkpoint_step`: step of the newest complete checkpoint after it, 0 for none.
+    `checkpoint_step`: step of the newest complete checkpoint after it, 0 for none. `nodes`: those that its
+    diagnosis named.
     """
 
     attempt: int
@@ -63,6 +50,7 @@ class RestartSummary:
     start_step: int
     end_step: int | None
     checkpoint_step: int
+    nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,13 +68,24 @@ class AttemptSummary:
     failure_class: str = ""
 
 
+def course_of(diagnosis: Diagnosis) -> Course:
+    """What the diagnosis calls for by itself, whatever happened before."""
+    return Course.STOP if diagnosis.lasting else POLICIES[FailureClass(diagnosis.failure_class)].course
+
+
+def hint_of(diagnosis: Diagnosis) -> str:
+    """What a person can do, or need not do."""
+    return diagnosis.hint or POLICIES[FailureClass(diagnosis.failure_class)].hint
+
+
 def stops_chain(diagnosis: Diagnosis) -> Decision | None:
     """FINISH or STOP where the diagnosis by itself forbids going on, else None."""
-    kind = FailureClass(diagnosis.failure_class)
-    if kind is FailureClass.FINISHED:
+    course = course_of(diagnosis)
+    if course is Course.FINISH:
         return Decision(Action.FINISH, diagnosis.message)
-    if kind in _STOPS:
-        return Decision(Action.STOP, f"{diagnosis.message}; {_STOPS[kind]}", diagnosis.nodes)
+    if course is Course.STOP:
+        why = POLICIES[FailureClass(diagnosis.failure_class)].why or _LASTING
+        return Decision(Action.STOP, f"{diagnosis.message}; {why}", diagnosis.nodes)
     return None
 
 
@@ -112,24 +111,27 @@ def decide(
     if forbidden is not None:
         return forbidden
     kind = FailureClass(diagnosis.failure_class)
-    if kind in _HANDS_OVER:
-        return Decision(Action.HAND_OVER, diagnosis.message, diagnosis.nodes)
+    exclude = _left_out(diagnosis, history)
+    if POLICIES[kind].course is Course.HAND_OVER:
+        return Decision(Action.HAND_OVER, diagnosis.message, exclude)
     repeated = _repeated(kind, history)
     if repeated:
         return Decision(Action.STOP, f"{diagnosis.message}; {repeated}", diagnosis.nodes)
+    # A dead node is not among the healthy ones; one that is bad and alive is.
+    usable = healthy_nodes - (len(exclude) if kind is not FailureClass.NODE_FAILURE else 0)
     used = history[-1].restart if history else 0
     if job_is_ending:
         why = "this allocation is ending"
     elif used >= rule.restarts_per_attempt:
         why = f"all {rule.restarts_per_attempt} restarts of this attempt are used"
-    elif healthy_nodes < needed_nodes:
-        why = f"{healthy_nodes} healthy nodes are left, {needed_nodes} are needed"
+    elif usable < needed_nodes:
+        why = f"{usable} healthy nodes are left, {needed_nodes} are needed"
     elif seconds_left is not None and seconds_left < seconds_to_first_step:
         why = f"{seconds_left:.0f} s are left, a start takes {seconds_to_first_step:.0f} s"
     else:
-        reason = f"{diagnosis.message}; {healthy_nodes} healthy nodes are here, {needed_nodes} are needed"
-        return Decision(Action.RESTART_HERE, reason, diagnosis.nodes)
-    return Decision(Action.HAND_OVER, f"{diagnosis.message}; {why}", diagnosis.nodes)
+        reason = f"{diagnosis.message}; {usable} healthy nodes are here, {needed_nodes} are needed"
+        return Decision(Action.RESTART_HERE, reason, exclude)
+    return Decision(Action.HAND_OVER, f"{diagnosis.message}; {why}", exclude)
 
 
 def decide_after_attempt(
@@ -139,9 +141,20 @@ def decide_after_attempt(
     return stops_chain(diagnosis) or progress_gate(history, rule)
 
 
+def _left_out(diagnosis: Diagnosis, history: Sequence[RestartSummary]) -> tuple[str, ...]:
+    """Nodes to go on without."""
+    kind = FailureClass(diagnosis.failure_class)
+    if POLICIES[kind].course is Course.EXCLUDE_NODE and diagnosis.confidence != "low":
+        return diagnosis.nodes
+    if POLICIES[kind].course is not Course.EXCLUDE_NODE and kind not in _SUSPECTS_NODES:
+        return ()
+    before = {node for restart in history[:-1] if restart.failure_class == kind.value for node in restart.nodes}
+    return tuple(node for node in diagnosis.nodes if node in before)
+
+
 def _repeated(kind: FailureClass, history: Sequence[RestartSummary]) -> str:
     """Says so where the last two restarts failed in the same way at the same step for nothing."""
-    if kind not in _DETERMINISTIC or len(history) < 2:
+    if POLICIES[kind].course not in _ONCE or len(history) < 2:
         return ""
     before, last = history[-2], history[-1]
     same = before.failure_class == last.failure_class == kind.value

@@ -11,55 +11,35 @@ from __future__ import annotations
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 
 from pretrainctl.records.contract import End, ExitCode, Failure, Request
 from pretrainctl.records.job import JobClass
 from pretrainctl.records.run import Diagnosis
-from pretrainctl.recovery.signatures import Finding, find_cause
+from pretrainctl.recovery.log_reading import LogReading
+from pretrainctl.recovery.log_verdict import LogVerdict, read_verdict
+from pretrainctl.recovery.placement import Placement
+from pretrainctl.recovery.policies import FailureClass
+from pretrainctl.recovery.signatures import Confidence
 
-__all__ = ["Evidence", "FailureClass", "diagnose"]
+__all__ = ["Evidence", "FailureClass", "diagnose", "diagnose_log"]
 
-
-class FailureClass(str, Enum):
-    """How something ended; the value is `Diagnosis.failure_class`."""
-
-    FINISHED = "finished"
-    CHECKPOINTED = "checkpointed"
-    """Saved and left, nobody says why: most likely a signal to the ranks."""
-    STOPPED = "stopped"
-    """A person asked for it (`stop --save`)."""
-    TIME_LIMIT = "time_limit"
-    PREEMPTED = "preempted"
-    NODE_FAILURE = "node_failure"
-    HOST_OOM = "host_oom"
-    DIVERGENCE = "divergence"
-    CONFIG = "config"
-    APPLICATION_ERROR = "application_error"
-    FILE_SYSTEM = "file_system"
-    """Full, or over quota: it stays so until a person acts."""
-    CHECKPOINT_INCOMPLETE = "checkpoint_incomplete"
-    HANG = "hang"
-    USER_CANCEL = "user_cancel"
-    ADMIN_CANCEL = "admin_cancel"
-    FENCED = "fenced"
-    UNKNOWN = "unknown"
-
-
-_SLURM_SAYS = {
+_SLURM_PRINTS = {
     FailureClass.TIME_LIMIT,
     FailureClass.PREEMPTED,
     FailureClass.NODE_FAILURE,
     FailureClass.HOST_OOM,
 }
-_BLAMES_RANKS = {
-    FailureClass.HOST_OOM,
-    FailureClass.DIVERGENCE,
-    FailureClass.CONFIG,
-    FailureClass.APPLICATION_ERROR,
-    FailureClass.FILE_SYSTEM,
-    FailureClass.CHECKPOINT_INCOMPLETE,
-    FailureClass.UNKNOWN,
+_BLAMES_NO_RANK = {
+    FailureClass.FINISHED,
+    FailureClass.CHECKPOINTED,
+    FailureClass.STOPPED,
+    FailureClass.TIME_LIMIT,
+    FailureClass.PREEMPTED,
+    FailureClass.NODE_FAILURE,
+    FailureClass.BOOT_FAILURE,
+    FailureClass.USER_CANCEL,
+    FailureClass.ADMIN_CANCEL,
+    FailureClass.FENCED,
 }
 
 
@@ -68,11 +48,12 @@ class Evidence:
     """All that is known about an end; leave out what is not known.
 
     `srun_status`: exit status of the training srun, negative for a signal, None where it has not returned.
-    `dead_nodes`: name to how it was noticed. `job_class`: Slurm's word on the job, for one that is over.
+    `dead_nodes`: name to how it was noticed. `job_class`: Slurm's word on the job, for one that is over, and
+    `job_state` as Slurm printed it; `job_signal` is the signal that ended it.
     `cancelled_by_us`: why our own program cancelled the job or its Slurm step, empty if it did not.
     `signals`: names of signals that the attempt received. `request`: the last request sent to the ranks.
     `hang`: what the watch of the progress saw, empty if nothing. `start_step` is the step it resumed from,
-    `last_step` the last optimizer step it did, None where it did none. `log_tail`: last lines, oldest first.
+    `last_step` the last optimizer step it did, None where it did none. `placement`: where its ranks lay.
     """
 
     srun_status: int | None = None
@@ -80,53 +61,79 @@ class Evidence:
     failure: Failure | None = None
     dead_nodes: Mapping[str, str] = field(default_factory=dict)
     job_class: JobClass | None = None
+    job_state: str = ""
+    job_signal: int | None = None
     cancelled_by_us: str = ""
     signals: tuple[str, ...] = ()
     request: Request | None = None
     hang: str = ""
     start_step: int = 0
     last_step: int | None = None
-    log_tail: tuple[str, ...] = ()
+    log: LogReading = field(default_factory=LogReading)
+    placement: Placement = field(default_factory=Placement)
 
 
 def diagnose(evidence: Evidence) -> Diagnosis:
     """The one class that the evidence supports, where, and which facts say so."""
-    cause = find_cause(evidence.log_tail, stepped=evidence.last_step is not None)
+    told = read_verdict(evidence.log, evidence.placement)
     for rule in (_ended, _cancelled, _stopped, _saved, _outside, _by_itself):
-        found = rule(evidence, cause)
+        found = rule(evidence, told)
         if found is not None:
             return found
     if evidence.srun_status == 0:
         message = "srun returned 0, but there is no end record: it is not known how the training ended"
+    elif evidence.job_signal is not None:
+        killer = signal.Signals(evidence.job_signal).name
+        message = f"the job was ended by {killer}; by whom is not known"
     else:
         message = "no evidence tells how the training ended"
-    return _diagnosis(evidence, cause, FailureClass.UNKNOWN, message)
+    return _diagnosis(evidence, told, FailureClass.UNKNOWN, message, confidence="low")
 
 
-def _ended(evidence: Evidence, cause: Finding | None) -> Diagnosis | None:
+def diagnose_log(log: LogReading, placement: Placement) -> Diagnosis:
+    """The same from logs alone, where a person says that it ended badly."""
+    told = read_verdict(log, placement)
+    if told is None:
+        return Diagnosis(FailureClass.UNKNOWN.value, "no line of the log says why it ended", confidence="low")
+    if told.weight == "echo":
+        message = f"the log shows only consequences of something else: {told.line}"
+        return Diagnosis(FailureClass.UNKNOWN.value, message, evidence=told.evidence, confidence="low")
+    return Diagnosis(
+        told.kind.value,
+        told.message,
+        told.nodes,
+        () if told.kind in _BLAMES_NO_RANK else told.ranks,
+        told.evidence,
+        told.confidence,
+        told.lasting,
+        told.hint,
+    )
+
+
+def _ended(evidence: Evidence, told: LogVerdict | None) -> Diagnosis | None:
     """Ends that nothing else can overrule."""
     end, failure = evidence.end, evidence.failure
     if end is not None and end.kind == "reached":
         message = f"the target was reached at step {end.step}"
-        return _diagnosis(evidence, cause, FailureClass.FINISHED, message)
+        return _diagnosis(evidence, told, FailureClass.FINISHED, message)
     if (end is not None and end.kind == "fenced") or (failure is not None and failure.status == ExitCode.FENCED):
         return _diagnosis(
-            evidence, cause, FailureClass.FENCED, "a newer attempt or restart owns the run; nothing was saved"
+            evidence, told, FailureClass.FENCED, "a newer attempt or restart owns the run; nothing was saved"
         )
     return None
 
 
-def _cancelled(evidence: Evidence, cause: Finding | None) -> Diagnosis | None:
+def _cancelled(evidence: Evidence, told: LogVerdict | None) -> Diagnosis | None:
     # By uid alone our own scancel looks like the user's; only our own event tells them apart.
     if evidence.cancelled_by_us:
         return None
     if evidence.job_class is JobClass.USER_CANCEL:
-        return _diagnosis(evidence, cause, FailureClass.USER_CANCEL, "the user cancelled the job")
+        return _diagnosis(evidence, told, FailureClass.USER_CANCEL, "the user cancelled the job")
     if evidence.job_class is JobClass.CANCELLED:
         message = "the job was cancelled, by whom is not known: taken as a person's wish"
-        return _diagnosis(evidence, cause, FailureClass.USER_CANCEL, message)
+        return _diagnosis(evidence, told, FailureClass.USER_CANCEL, message, confidence="low")
     if evidence.job_class is JobClass.ADMIN_CANCEL:
-        return _diagnosis(evidence, cause, FailureClass.ADMIN_CANCEL, "an administrator cancelled the job")
+        return _diagnosis(evidence, told, FailureClass.ADMIN_CANCEL, "an administrator cancelled the job")
     return None
 
 
@@ -143,109 +150,154 @@ def _asked(evidence: Evidence) -> str:
     return obeyed if obeyed in {"time_limit", "preempted"} else sent
 
 
-def _stopped(evidence: Evidence, cause: Finding | None) -> Diagnosis | None:
+def _stopped(evidence: Evidence, told: LogVerdict | None) -> Diagnosis | None:
     """A person asked for the stop: whatever happened to the save, nothing goes on by itself."""
     end = evidence.end
     if _asked(evidence) != "stop" or (end is not None and end.kind == "diverged"):
         return None
     saved = end is not None and end.kind == "checkpointed"
     what = f"saved at step {end.step} and stopped" if end is not None and saved else "stopped before it had saved"
-    return _diagnosis(evidence, cause, FailureClass.STOPPED, f"{what}, as was asked")
+    return _diagnosis(evidence, told, FailureClass.STOPPED, f"{what}, as was asked")
 
 
-def _saved(evidence: Evidence, cause: Finding | None) -> Diagnosis | None:
+def _saved(evidence: Evidence, told: LogVerdict | None) -> Diagnosis | None:
     """Ends in good order."""
     end = evidence.end
     if end is not None and end.kind == "diverged":
-        return _diagnosis(evidence, cause, FailureClass.DIVERGENCE, end.reason or "the loss is NaN or Inf")
+        return _diagnosis(evidence, told, FailureClass.DIVERGENCE, end.reason or "the loss is NaN or Inf")
     if end is None or end.kind != "checkpointed":
         return None
     asked = _asked(evidence)
     saved = f"saved at step {end.step}"
     if asked == "time_limit" or evidence.job_class is JobClass.TIME_LIMIT:
-        return _diagnosis(evidence, cause, FailureClass.TIME_LIMIT, f"{saved} before the time limit")
+        return _diagnosis(evidence, told, FailureClass.TIME_LIMIT, f"{saved} before the time limit")
     if asked == "preempted" or evidence.job_class in (JobClass.PREEMPTED, JobClass.REQUEUED):
-        return _diagnosis(evidence, cause, FailureClass.PREEMPTED, f"{saved} before the nodes were taken")
+        return _diagnosis(evidence, told, FailureClass.PREEMPTED, f"{saved} before the nodes were taken")
     message = f"{saved} and left ({asked or end.reason or 'no reason given'})"
-    return _diagnosis(evidence, cause, FailureClass.CHECKPOINTED, message)
+    return _diagnosis(evidence, told, FailureClass.CHECKPOINTED, message)
 
 
-def _outside(evidence: Evidence, cause: Finding | None) -> Diagnosis | None:
+def _outside(evidence: Evidence, told: LogVerdict | None) -> Diagnosis | None:
     """What came from outside the program."""
     job = evidence.job_class
+    named = told.nodes if told is not None else ()
+    same = told.kind if told is not None else None
     if evidence.dead_nodes:
-        told = ", ".join(f"{node} ({how})" for node, how in sorted(evidence.dead_nodes.items()))
-        return _diagnosis(
-            evidence,
-            cause,
-            FailureClass.NODE_FAILURE,
-            f"lost {told}",
-            nodes=tuple(sorted(evidence.dead_nodes)),
-        )
-    if job in (JobClass.NODE_FAILURE, JobClass.BOOT_FAILURE):
-        named = cause.nodes if cause is not None and cause.signature.failure_class == "node_failure" else ()
-        return _diagnosis(evidence, cause, FailureClass.NODE_FAILURE, "Slurm says that a node failed", nodes=named)
+        lost = ", ".join(f"{node} ({how})" for node, how in sorted(evidence.dead_nodes.items()))
+        nodes = tuple(sorted(evidence.dead_nodes))
+        return _diagnosis(evidence, told, FailureClass.NODE_FAILURE, f"lost {lost}", nodes=nodes)
+    if job is JobClass.NODE_FAILURE:
+        nodes = named if same is FailureClass.NODE_FAILURE else ()
+        return _diagnosis(evidence, told, FailureClass.NODE_FAILURE, "Slurm says that a node failed", nodes=nodes)
+    if job in (JobClass.BOOT_FAILURE, JobClass.LAUNCH_FAILURE):
+        return _diagnosis(evidence, told, FailureClass.BOOT_FAILURE, "the nodes of the job did not come up")
     if job is JobClass.HOST_OOM:
-        return _diagnosis(evidence, cause, FailureClass.HOST_OOM, "the host's memory ran out")
-    if job in (JobClass.TIME_LIMIT, JobClass.DEADLINE):
+        nodes = named if same is FailureClass.HOST_OOM else ()
+        return _diagnosis(evidence, told, FailureClass.HOST_OOM, "the host's memory ran out", nodes=nodes)
+    if job is JobClass.TIME_LIMIT:
         message = "the time limit was reached before a save was done"
-        return _diagnosis(evidence, cause, FailureClass.TIME_LIMIT, message)
+        return _diagnosis(evidence, told, FailureClass.TIME_LIMIT, message)
+    if job is JobClass.DEADLINE:
+        message = "the deadline that the job was given has passed"
+        return _diagnosis(evidence, told, FailureClass.TIME_LIMIT, message, lasting=True)
     if job in (JobClass.PREEMPTED, JobClass.REQUEUED):
         message = "the nodes were taken before a save was done"
-        return _diagnosis(evidence, cause, FailureClass.PREEMPTED, message)
+        return _diagnosis(evidence, told, FailureClass.PREEMPTED, message)
     return None
 
 
-def _by_itself(evidence: Evidence, cause: Finding | None) -> Diagnosis | None:
+def _by_itself(evidence: Evidence, told: LogVerdict | None) -> Diagnosis | None:
     """What the program did, by its log, its first bad task and its own end record."""
     failure, end = evidence.failure, evidence.end
     if failure is not None and failure.status == ExitCode.DIVERGED:
-        return _diagnosis(evidence, cause, FailureClass.DIVERGENCE, "the loss is NaN or Inf")
-    proven = failure is not None or (end is not None and end.kind == "failed")
-    if cause is not None and cause.signature.weight == "root":
-        kind = FailureClass(cause.signature.failure_class)
+        return _diagnosis(evidence, told, FailureClass.DIVERGENCE, "the loss is NaN or Inf")
+    failed = failure is not None or (end is not None and end.kind == "failed")
+    if told is not None and told.weight == "root":
         # Programs print errors that they survive; Slurm prints its lines only when it acts.
-        if not proven and kind not in _SLURM_SAYS:
-            message = f"it is not known how the training ended, but the log says: {cause.line}"
-            return _diagnosis(evidence, cause, FailureClass.UNKNOWN, message)
-        return _diagnosis(evidence, cause, kind, f"{cause.signature.meaning}: {cause.line}", nodes=cause.nodes)
+        if not failed and not evidence.hang and told.kind not in _SLURM_PRINTS:
+            message = f"it is not known how the training ended, but the log says: {told.line}"
+            return _diagnosis(evidence, told, FailureClass.UNKNOWN, message, confidence="low")
+        return _from_log(evidence, told)
     if evidence.hang:
-        return _diagnosis(evidence, cause, FailureClass.HANG, evidence.hang)
+        return _diagnosis(evidence, told, FailureClass.HANG, evidence.hang)
     if _asked(evidence) == "time_limit":
         message = "the time limit came before the save that was asked for was done"
-        return _diagnosis(evidence, cause, FailureClass.TIME_LIMIT, message)
+        return _diagnosis(evidence, told, FailureClass.TIME_LIMIT, message)
+    # That a job was cancelled is Slurm's to say: a step that we end ourselves prints nearly the same.
+    if failed and told is not None and told.weight == "symptom" and told.kind is not FailureClass.USER_CANCEL:
+        return _from_log(evidence, told)
+    return _program_failed(evidence, told)
+
+
+def _program_failed(evidence: Evidence, told: LogVerdict | None) -> Diagnosis | None:
+    failure, end = evidence.failure, evidence.end
     when = "before its first step" if evidence.last_step is None else f"after step {evidence.last_step}"
-    raised = cause.line if cause is not None and cause.signature.weight == "error" else ""
+    raised = told.line if told is not None and told.weight == "error" else ""
     if end is not None and end.kind == "failed":
         message = f"the program failed {when}: {end.reason or raised or 'no reason given'}"
-        return _diagnosis(evidence, cause, FailureClass.APPLICATION_ERROR, message)
+        return _diagnosis(evidence, told, FailureClass.APPLICATION_ERROR, message, confidence="medium")
     if failure is None:
         return None
     who = f"rank {failure.rank} on {failure.node}"
     killed = failure.status - 128
     if killed in (signal.SIGKILL, signal.SIGTERM):
         message = f"{who} was ended by {signal.Signals(killed).name} {when}; by whom is not known"
-        return _diagnosis(evidence, cause, FailureClass.UNKNOWN, message)
+        return _diagnosis(evidence, told, FailureClass.UNKNOWN, message, confidence="low")
     if failure.status in (ExitCode.REACHED, ExitCode.CHECKPOINTED):
         return None
     message = f"{who} ended with status {failure.status} {when}" + (f": {raised}" if raised else "")
-    return _diagnosis(evidence, cause, FailureClass.APPLICATION_ERROR, message)
+    return _diagnosis(evidence, told, FailureClass.APPLICATION_ERROR, message, confidence="medium")
+
+
+def _from_log(evidence: Evidence, told: LogVerdict) -> Diagnosis:
+    return _diagnosis(
+        evidence,
+        told,
+        told.kind,
+        told.message,
+        nodes=told.nodes,
+        confidence=told.confidence,
+        lasting=told.lasting,
+        hint=told.hint,
+    )
 
 
 def _diagnosis(
     evidence: Evidence,
-    cause: Finding | None,
+    told: LogVerdict | None,
     kind: FailureClass,
     message: str,
     *,
     nodes: tuple[str, ...] = (),
+    confidence: Confidence = "high",
+    lasting: bool = False,
+    hint: str = "",
 ) -> Diagnosis:
+    ranks: tuple[int, ...] = ()
+    if kind not in _BLAMES_NO_RANK:
+        ranks = told.ranks if told is not None and told.weight != "echo" else ()
+        if not ranks and evidence.failure is not None:
+            ranks, nodes = (evidence.failure.rank,), nodes or (evidence.failure.node,)
+        nodes = nodes or evidence.placement.nodes_of(ranks)
+    facts = (*_facts(evidence), *_log_facts(told))
+    return Diagnosis(kind.value, message, nodes, ranks, facts, confidence, lasting, hint)
+
+
+def _log_facts(told: LogVerdict | None) -> list[str]:
+    if told is None:
+        return []
+    first = "log (a consequence): " if told.weight == "echo" else "log: "
+    return [(first if index == 0 else "log: ") + line for index, line in enumerate(told.evidence)]
+
+
+def _facts(evidence: Evidence) -> list[str]:
     facts = []
     if evidence.end is not None:
         facts.append(f"end record: {evidence.end.kind} at step {evidence.end.step}")
     facts += [f"node {node}: {how}" for node, how in sorted(evidence.dead_nodes.items())]
     if evidence.job_class is not None:
-        facts.append(f"Slurm: {evidence.job_class.value}")
+        printed = f" ({evidence.job_state})" if evidence.job_state else ""
+        facts.append(f"Slurm: {evidence.job_class.value}{printed}")
     if evidence.failure is not None:
         failure = evidence.failure
         facts.append(f"first bad task: rank {failure.rank} on {failure.node}, status {failure.status}")
@@ -256,11 +308,4 @@ def _diagnosis(
         facts.append(f"request sent: {evidence.request.action} ({evidence.request.reason})")
     if evidence.cancelled_by_us:
         facts.append(f"cancelled by ourselves: {evidence.cancelled_by_us}")
-    if cause is not None:
-        facts.append(f"log{' (a consequence)' if cause.signature.weight == 'echo' else ''}: {cause.line}")
-    ranks: tuple[int, ...] = ()
-    if kind in _BLAMES_RANKS:
-        ranks = cause.ranks if cause is not None else ()
-        if not ranks and evidence.failure is not None:
-            ranks = (evidence.failure.rank,)
-    return Diagnosis(kind.value, message, nodes, ranks, tuple(facts))
+    return facts

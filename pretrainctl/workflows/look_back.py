@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
-from pretrainctl.errors import SlurmError
+from pretrainctl.errors import PretrainctlError, SlurmError
 from pretrainctl.metrics.series import Series, read_series
 from pretrainctl.records import codec, contract
 from pretrainctl.records.contract import End, Failure, Request
@@ -16,15 +16,18 @@ from pretrainctl.records.job import Job, JobClass
 from pretrainctl.records.run import Decision, Diagnosis
 from pretrainctl.recovery.decision import AttemptSummary, RestartSummary, decide_after_attempt
 from pretrainctl.recovery.diagnosis import Evidence, diagnose
+from pretrainctl.recovery.log_reading import LogReading
+from pretrainctl.recovery.placement import Placement
 from pretrainctl.runs import ledger
 from pretrainctl.runs.folder import RunFolder
-from pretrainctl.runs.log_tail import tail
 from pretrainctl.runs.state import AttemptState, fold
 from pretrainctl.slurm.client import Slurm
+from pretrainctl.workflows.read_logs import read_logs
 
-__all__ = ["Past", "evidence_of", "expected_checkpoint", "look_back", "restart_summaries"]
+__all__ = ["Past", "evidence_of", "expected_checkpoint", "look_back", "restart_summaries", "steps_of"]
 
-_LOG_LINES = 400
+_LOG_BYTES = 64 << 20
+"""Of a longer log only the end is read before the next start: a third of a second; `doctor` reads all of it."""
 _SETTLE_PATIENCE = 30.0
 """Seconds to wait for Slurm to say how a job that has just ended did end."""
 _UNSETTLED = {JobClass.ENDING, JobClass.RUNNING, JobClass.UNKNOWN}
@@ -77,30 +80,49 @@ def look_back(run: RunFolder, slurm: Slurm, *, before: int | None = None) -> Pas
     return Past(newest.attempt, diagnosis, stop)
 
 
-def evidence_of(
+def evidence_of(  # noqa: PLR0913 - what a caller may know besides
     folder: Path,
     *,
     job_class: JobClass | None = None,
+    job_state: str = "",
     srun_status: int | None = None,
     dead_nodes: Mapping[str, str] | None = None,
     request: Request | None = None,
     signals: Sequence[str] = (),
+    placement: Placement | None = None,
+    other_logs: Sequence[Path] = (),
+    log_bytes: int | None = _LOG_BYTES,
 ) -> Evidence:
-    """What the folder of a restart tells, with what the caller knows besides."""
-    starts = _series(folder).starts
-    first, last = (starts[-1].first_step, starts[-1].last_step) if starts else (None, None)
+    """What the folder of a restart tells, with what the caller knows besides; `log_bytes` None reads all of a log."""
+    first, last = steps_of(folder)
     return Evidence(
         srun_status=srun_status,
         end=codec.read_if_whole(End, folder / "end.json"),
         failure=codec.read_if_whole(Failure, folder / "failure.json"),
         dead_nodes=dead_nodes or {},
         job_class=job_class,
+        job_state=job_state,
         signals=tuple(signals),
         request=request,
         start_step=first - 1 if first is not None else 0,
         last_step=last,
-        log_tail=tuple(tail(folder / "training.log", _LOG_LINES)),
+        log=_read([folder / "training.log", *other_logs], stepped=last is not None, limit=log_bytes),
+        placement=placement or Placement(),
     )
+
+
+def _read(paths: Sequence[Path], *, stepped: bool, limit: int | None) -> LogReading:
+    """What the logs say, nothing where they cannot be read: what is not known decides nothing."""
+    try:
+        return read_logs(paths, stepped=stepped, limit=limit)
+    except (OSError, PretrainctlError):
+        return LogReading(stepped=stepped)
+
+
+def steps_of(folder: Path) -> tuple[int | None, int | None]:
+    """The first and the last step that a restart did, None where it did none."""
+    starts = _series(folder).starts
+    return (starts[-1].first_step, starts[-1].last_step) if starts else (None, None)
 
 
 def _saved_step(run: RunFolder) -> int | None:
@@ -131,16 +153,17 @@ def restart_summaries(run: RunFolder, attempt: int) -> list[RestartSummary]:
     newest = 0
     for event in events:
         restart = int(event.data["restart"])
-        evidence = evidence_of(contract.restart_dir(run.path, attempt, restart))
+        first, last = steps_of(contract.restart_dir(run.path, attempt, restart))
         newest = max(newest, _saved_in(run, attempt, restart))
         summaries.append(
             RestartSummary(
                 attempt=attempt,
                 restart=restart,
                 failure_class=str(event.data["class"]),
-                start_step=evidence.start_step,
-                end_step=evidence.last_step,
+                start_step=first - 1 if first is not None else 0,
+                end_step=last,
                 checkpoint_step=newest,
+                nodes=tuple(event.data.get("nodes", ())),
             )
         )
     return summaries
@@ -150,7 +173,7 @@ def _attempt_summaries(run: RunFolder, owners: Sequence[AttemptState]) -> list[A
     summaries = []
     for owner in owners:
         restarts = run.restarts(owner.attempt)
-        ends = [evidence_of(contract.restart_dir(run.path, owner.attempt, restart)).last_step for restart in restarts]
+        ends = [steps_of(contract.restart_dir(run.path, owner.attempt, restart))[1] for restart in restarts]
         start = owner.resume_step or 0
         saved = [_saved_in(run, owner.attempt, restart) for restart in restarts]
         summaries.append(

@@ -15,6 +15,7 @@ from pretrainctl.records.job import JobClass
 from pretrainctl.records.run import Action, Decision, Diagnosis
 from pretrainctl.recovery import decision as decisions
 from pretrainctl.recovery.diagnosis import FailureClass, diagnose
+from pretrainctl.recovery.placement import Placement
 from pretrainctl.runs import ledger
 from pretrainctl.runs.claim import claim, rival
 from pretrainctl.runs.folder import RunFolder
@@ -95,13 +96,15 @@ def _train(attempt: Attempt, watch: NodeWatch, chain: Chain) -> tuple[Decision, 
     needed = attempt.launch.srun.nodes
     watch.wait_for_first_beats()
     number = 0
+    left_out: set[str] = set()
     while True:
-        if len(watch.healthy()) < needed:
-            chain.keep_off(tuple(watch.dead))
-            reason = f"{len(watch.healthy())} healthy nodes are left, {needed} are needed"
+        usable = [node for node in watch.healthy() if node not in left_out]
+        if len(usable) < needed:
+            chain.keep_off(tuple(dict.fromkeys((*watch.dead, *left_out))))
+            reason = f"{len(usable)} healthy nodes are left, {needed} are needed"
             return Decision(Action.HAND_OVER, reason), FailureClass.NODE_FAILURE.value
         resume_tag = _open_gate(attempt, number)
-        restart = Restart(attempt, watch, chain, number, watch.healthy()[:needed], resume_tag)
+        restart = Restart(attempt, watch, chain, number, usable[:needed], resume_tag)
         end = restart.run()
         diagnosis = diagnose(
             evidence_of(
@@ -111,6 +114,7 @@ def _train(attempt: Attempt, watch: NodeWatch, chain: Chain) -> tuple[Decision, 
                 dead_nodes={node.node: node.how for node in end.dead},
                 request=end.asked,
                 signals=["SIGTERM"] if end.terminated else [],
+                placement=Placement(restart.nodes, attempt.launch.srun.tasks_per_node),
             )
         )
         attempt.event(
@@ -122,19 +126,26 @@ def _train(attempt: Attempt, watch: NodeWatch, chain: Chain) -> tuple[Decision, 
                 "nodes": list(diagnosis.nodes),
                 "ranks": list(diagnosis.ranks),
                 "evidence": list(diagnosis.evidence),
+                "confidence": diagnosis.confidence,
+                "hint": decisions.hint_of(diagnosis),
             },
         )
         decision = _stopped_meanwhile(attempt, diagnosis) or decisions.decide(
             diagnosis,
             restart_summaries(attempt.run, attempt.number),
             attempt.launch.recovery,
-            healthy_nodes=len(watch.healthy()),
+            healthy_nodes=len(set(watch.healthy()) - left_out),
             needed_nodes=needed,
             job_is_ending=attempt.signals.terminated or attempt.signals.time_limit_near,
         )
-        attempt.event("decided", f"{decision.action.value}: {decision.reason}", {"action": decision.action.value})
+        attempt.event(
+            "decided",
+            f"{decision.action.value}: {decision.reason}",
+            {"action": decision.action.value, "exclude": list(decision.exclude)},
+        )
+        left_out |= set(decision.exclude)
         if decision.action is not Action.RESTART_HERE:
-            chain.keep_off(tuple(watch.dead))
+            chain.keep_off(tuple(dict.fromkeys((*watch.dead, *left_out))))
             return decision, diagnosis.failure_class
         number += 1
 

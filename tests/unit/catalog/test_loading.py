@@ -288,4 +288,4 @@ def test_every_shipped_recipe_loads_for_every_cluster(recipe, cluster):
 
 def test_the_home_of_nobody_is_refused() -> None:
     with pytest.raises(InputError, match="home folder of nobody"):
-        load_recipe("~nobody-at-all/recipe.yaml")
+        catalog.load_recipe("~nobody-at-all/recipe.yaml")

@@ -11,12 +11,17 @@ from pretrainctl.recovery.decision import (
     RestartSummary,
     decide,
     decide_after_attempt,
+    hint_of,
     progress_gate,
     stops_chain,
 )
-from pretrainctl.recovery.diagnosis import FailureClass
+from pretrainctl.recovery.policies import POLICIES, Course, FailureClass
 
 RULE = RecoveryRule()
+STOPS = [
+    *("divergence", "config", "environment", "quota", "checkpoint_world_size"),
+    *("user_cancel", "admin_cancel", "stopped", "fenced"),
+]
 
 
 def restarts(*ends: tuple[str, int | None, int], attempt: int = 1) -> list[RestartSummary]:
@@ -37,10 +42,8 @@ def test_every_class_has_one_decision(kind: str) -> None:
         "time_limit": Action.HAND_OVER,
         "preempted": Action.HAND_OVER,
         "checkpointed": Action.HAND_OVER,
-    } | dict.fromkeys(
-        ["divergence", "config", "file_system", "user_cancel", "admin_cancel", "stopped", "fenced"], Action.STOP
-    )
-    found = decision(kind)
+    } | dict.fromkeys(STOPS, Action.STOP)
+    found = decision(kind, healthy=3)
     assert found.action is expected.get(kind, Action.RESTART_HERE)
     assert found.reason.startswith("why")
 
@@ -76,7 +79,9 @@ def test_the_budget_of_an_attempt() -> None:
     assert f"all {budget} restarts" in found.reason
 
 
-@pytest.mark.parametrize("kind", ["application_error", "host_oom", "checkpoint_incomplete", "unknown"])
+@pytest.mark.parametrize(
+    "kind", ["application_error", "host_oom", "gpu_oom", "filesystem", "checkpoint_incomplete", "unknown"]
+)
 @pytest.mark.parametrize("step", [None, 17])
 def test_the_same_error_twice_at_the_same_step(kind: str, step: int | None) -> None:
     found = decision(kind, restarts((kind, step, 5), (kind, step, 5)))
@@ -101,9 +106,66 @@ def test_an_error_that_may_be_a_one_off(ends) -> None:
     assert decision("application_error", restarts(*ends)).action is Action.RESTART_HERE
 
 
-@pytest.mark.parametrize("kind", ["node_failure", "hang"])
+@pytest.mark.parametrize("kind", ["node_failure", "hang", "fabric", "collective_timeout", "port_in_use"])
 def test_a_fault_of_the_machine_may_come_twice(kind: str) -> None:
     assert decision(kind, restarts((kind, 17, 5), (kind, 17, 5))).action is Action.RESTART_HERE
+
+
+@pytest.mark.parametrize("kind", ["filesystem", "time_limit", "application_error"])
+def test_what_lasts_stops_the_chain_whatever_its_class(kind: str) -> None:
+    found = decide(Diagnosis(kind, "the disk is full", lasting=True), [], RULE, healthy_nodes=2, needed_nodes=2)
+    assert found.action is Action.STOP
+    assert "until a person acts" in found.reason
+
+
+# nodes that are left out
+
+
+def named(kind: str, *nodes: str, confidence="high") -> Diagnosis:
+    return Diagnosis(kind, "why", nodes=nodes, confidence=confidence)
+
+
+def go_on(diagnosis: Diagnosis, *before: tuple[str, tuple[str, ...]], healthy: int = 3) -> Decision:
+    ends = [*before, (diagnosis.failure_class, diagnosis.nodes)]
+    history = [RestartSummary(1, number, kind, 0, number, 0, nodes) for number, (kind, nodes) in enumerate(ends)]
+    return decide(diagnosis, history, RULE, healthy_nodes=healthy, needed_nodes=2)
+
+
+@pytest.mark.parametrize("kind", ["gpu_hardware", "boot_failure"])
+def test_a_bad_node_that_is_alive_is_left_out_at_once(kind: str) -> None:
+    with_spare = go_on(named(kind, "node03"))
+    assert (with_spare.action, with_spare.exclude) == (Action.RESTART_HERE, ("node03",))
+    without = go_on(named(kind, "node03"), healthy=2)
+    assert (without.action, without.exclude) == (Action.HAND_OVER, ("node03",))
+    assert "1 healthy nodes are left, 2 are needed" in without.reason
+
+
+@pytest.mark.parametrize("kind", ["fabric", "collective_timeout", "hang", "filesystem"])
+def test_a_suspect_is_left_out_the_second_time(kind: str) -> None:
+    suspect = named(kind, "node02", "node03")
+    assert go_on(suspect).exclude == ()
+    assert go_on(suspect, (kind, ("node03",))).exclude == ("node03",)
+    assert go_on(suspect, ("gpu_oom", ("node03",))).exclude == (), "named for something else"
+
+
+def test_a_gpu_that_failed_without_a_word_is_a_suspect_only() -> None:
+    suspect = named("gpu_hardware", "node03", confidence="low")
+    assert go_on(suspect).exclude == ()
+    assert go_on(suspect, ("gpu_hardware", ("node03",))).exclude == ("node03",)
+
+
+@pytest.mark.parametrize("kind", ["application_error", "gpu_oom", "host_oom", "port_in_use", "unknown"])
+def test_what_is_the_program_s_own_leaves_no_node_out(kind: str) -> None:
+    assert go_on(named(kind, "node03"), (kind, ("node03",))).exclude == ()
+
+
+def test_every_class_has_a_policy_and_a_hint() -> None:
+    assert set(POLICIES) == set(FailureClass)
+    for kind, policy in POLICIES.items():
+        assert hint_of(Diagnosis(kind.value, "why")) == policy.hint
+        assert policy.hint
+        assert bool(policy.why) == (policy.course is Course.STOP)
+    assert hint_of(Diagnosis("config", "why", hint="this one")) == "this one"
 
 
 def test_what_forbids_the_next_attempt() -> None:
@@ -112,7 +174,7 @@ def test_what_forbids_the_next_attempt() -> None:
         expected = {
             "finished": Action.FINISH,
             **dict.fromkeys(
-                ["divergence", "config", "file_system", "user_cancel", "admin_cancel", "stopped", "fenced"],
+                STOPS,
                 Action.STOP,
             ),
         }.get(kind.value)

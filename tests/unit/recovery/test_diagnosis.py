@@ -8,7 +8,11 @@ import pytest
 
 from pretrainctl.records.contract import End, ExitCode, Failure, Request
 from pretrainctl.records.job import JobClass
+from pretrainctl.recovery.decision import course_of
 from pretrainctl.recovery.diagnosis import Evidence, FailureClass, diagnose
+from pretrainctl.recovery.log_reading import LogReading
+from pretrainctl.recovery.placement import Placement
+from pretrainctl.slurm.states import ending_signal, read_exit, read_state
 
 
 def end(kind: str, reason: str = "") -> End:
@@ -21,6 +25,13 @@ def failure(status: int) -> Failure:
 
 def request(reason: str, action: str = "save_and_exit") -> Request:
     return Request(action, 2, reason, 1, 1.7e9)
+
+
+def log(*lines: str) -> LogReading:
+    reading = LogReading(stepped=True)
+    for line in lines:
+        reading.add(line)
+    return reading
 
 
 def kind(**evidence) -> str:
@@ -152,7 +163,7 @@ def test_a_stop_that_was_asked_for_stands_whatever_became_of_the_save(other) -> 
     ("job", "expected"),
     [
         (JobClass.NODE_FAILURE, "node_failure"),
-        (JobClass.BOOT_FAILURE, "node_failure"),
+        (JobClass.BOOT_FAILURE, "boot_failure"),
         (JobClass.HOST_OOM, "host_oom"),
         (JobClass.TIME_LIMIT, "time_limit"),
         (JobClass.DEADLINE, "time_limit"),
@@ -163,11 +174,46 @@ def test_what_slurm_says_of_the_job(job: JobClass, expected: str) -> None:
     assert kind(job_class=job, failure=failure(143), srun_status=143) == expected
 
 
+@pytest.mark.parametrize(
+    ("state", "exit_code", "expected", "action"),
+    [
+        # COMPLETED is no proof that the target was reached, and FAILED says nothing of the training: by the log.
+        ("COMPLETED", "0:0", "unknown", "restart_once"),
+        ("OUT_OF_ME+", "0:125", "host_oom", "restart_once"),
+        ("CANCELLED+", "0:0", "user_cancel", "stop"),
+        ("CANCELLED by 31001", "0:15", "user_cancel", "stop"),
+        ("CANCELLED by 0", "0:9", "admin_cancel", "stop"),
+        ("NODE_FAIL", "1:0", "node_failure", "exclude_node"),
+        ("PREEMPTED", "0:0", "preempted", "hand_over"),
+        ("TIMEOUT", "0:0", "time_limit", "hand_over"),
+        ("TIMEOUT", "0:1", "time_limit", "hand_over"),
+        ("FAILED", "1:0", "unknown", "restart_once"),
+        ("FAILED", "0:9", "unknown", "restart_once"),
+        ("FAILED", "137:0", "unknown", "restart_once"),
+        ("BOOT_FAIL", "0:0", "boot_failure", "exclude_node"),
+        ("DEADLINE", "0:0", "time_limit", "stop"),
+        ("REQUEUED", "0:0", "preempted", "hand_over"),
+        ("LAUNCH_FAILED", "0:0", "boot_failure", "exclude_node"),
+        ("RECONFIG_FAIL", "0:0", "boot_failure", "exclude_node"),
+        *((text, "0:0", "unknown", "restart_once") for text in ("RESIZING", "COMPLETING", "REVOKED", "SPECIAL_EXIT")),
+        ("SOMETHING_NEW", "0:0", "unknown", "restart_once"),
+    ],
+)
+def test_every_state_as_slurm_prints_it(state: str, exit_code: str, expected: str, action: str) -> None:
+    meaning = read_state(state, owner_uid=31001)
+    killed = ending_signal(*read_exit(exit_code))
+    found = diagnose(Evidence(job_class=meaning.job_class, job_state=meaning.text, job_signal=killed))
+    assert (found.failure_class, course_of(found).value) == (expected, action)
+    assert any(state in fact for fact in found.evidence)
+    if state == "FAILED":
+        assert ("SIGKILL" in found.message) == (exit_code != "1:0")
+
+
 def test_the_node_that_slurm_names_in_the_log() -> None:
     found = diagnose(
         Evidence(
             job_class=JobClass.NODE_FAILURE,
-            log_tail=("srun: error: Node failure on r7i37", "*** STEP 1.0 ON r7i17 CANCELLED DUE TO NODE FAILURE"),
+            log=log("srun: error: Node failure on r7i37", "*** STEP 1.0 ON r7i17 CANCELLED DUE TO NODE FAILURE"),
         )
     )
     assert found.nodes == ("r7i37",)
@@ -180,7 +226,7 @@ def test_a_dead_node_explains_what_its_peers_say() -> None:
             failure=Failure(0, "node01", 1, 1.7e9),
             end=end("failed", "Connection closed by peer"),
             dead_nodes={"node02": "connection closed"},
-            log_tail=("[rank0]: RuntimeError: Connection closed by peer",),
+            log=log("[rank0]: RuntimeError: Connection closed by peer"),
         )
     )
     assert (found.failure_class, found.nodes, found.ranks) == ("node_failure", ("node02",), ())
@@ -193,8 +239,8 @@ def test_a_dead_node_explains_what_its_peers_say() -> None:
     ("line", "expected"),
     [
         ("slurmstepd: error: Detected 1 oom_kill events in StepId=7.0.", "host_oom"),
-        ("torch.OutOfMemoryError: CUDA out of memory.", "application_error"),
-        ("OSError: [Errno 122] Disk quota exceeded", "file_system"),
+        ("torch.OutOfMemoryError: CUDA out of memory.", "gpu_oom"),
+        ("OSError: [Errno 122] Disk quota exceeded", "quota"),
         ("AssertionError: Check batch related parameters.", "config"),
         ("The following zero checkpoints paths are missing: ['x']", "checkpoint_incomplete"),
         ("KeyError: 'weight'", "application_error"),
@@ -202,7 +248,7 @@ def test_a_dead_node_explains_what_its_peers_say() -> None:
     ],
 )
 def test_the_log_of_a_failed_program(line: str, expected: str) -> None:
-    found = diagnose(Evidence(failure=failure(1), last_step=5, log_tail=(line, "srun: Job step aborted: Waiting")))
+    found = diagnose(Evidence(failure=failure(1), last_step=5, log=log(line, "srun: Job step aborted: Waiting")))
     assert found.failure_class == expected
     assert found.ranks == (3,)
     assert line == "nothing to see" or line in found.message
@@ -210,12 +256,12 @@ def test_the_log_of_a_failed_program(line: str, expected: str) -> None:
 
 @pytest.mark.parametrize("line", ["OSError: [Errno 28] No space left on device", "ValueError: caught"])
 def test_an_error_that_was_printed_proves_nothing_by_itself(line: str) -> None:
-    assert kind(srun_status=0, log_tail=(line,)) == "unknown"
+    assert kind(srun_status=0, log=log(line)) == "unknown"
 
 
 def test_a_slurm_line_proves_what_it_says() -> None:
-    assert kind(srun_status=0, log_tail=("srun: error: Node failure on node04",)) == "node_failure"
-    assert kind(log_tail=("*** JOB 1 ON node04 CANCELLED AT X DUE TO TIME LIMIT ***",)) == "time_limit"
+    assert kind(srun_status=0, log=log("srun: error: Node failure on node04")) == "node_failure"
+    assert kind(log=log("*** JOB 1 ON node04 CANCELLED AT X DUE TO TIME LIMIT ***")) == "time_limit"
 
 
 @pytest.mark.parametrize("status", [137, 143])
@@ -245,8 +291,8 @@ def test_the_first_job_of_the_replay_loop() -> None:
         "OSError: [Errno 122] Disk quota exceeded: 'ckpt/.LATEST.tmp.14915246'",
         "[rank9]: Watchdog caught collective operation timeout: WorkNCCL(SeqNum=88123, OpType=ALLREDUCE",
     )
-    found = diagnose(Evidence(failure=failure(1), last_step=69999, log_tail=lines))
-    assert found.failure_class == "file_system"
+    found = diagnose(Evidence(failure=failure(1), last_step=69999, log=log(*lines)))
+    assert found.failure_class == "quota"
     assert "quota" in found.message
 
 
@@ -256,7 +302,7 @@ def test_the_later_jobs_of_the_replay_loop() -> None:
         "[rank0]: FileExistsError: Checkpoint directory ckpt/epoch_0_step_69999 already exists",
         "[rank9]: Watchdog caught collective operation timeout: WorkNCCL(SeqNum=88123, OpType=ALLREDUCE",
     )
-    found = diagnose(Evidence(failure=failure(1), last_step=69999, log_tail=lines))
+    found = diagnose(Evidence(failure=failure(1), last_step=69999, log=log(*lines)))
     assert (found.failure_class, found.ranks) == ("application_error", (0,))
     assert "FileExistsError" in found.message
 
@@ -271,7 +317,7 @@ def test_every_fact_is_kept() -> None:
             job_class=JobClass.FAILED,
             signals=("SIGUSR1",),
             request=request("time_limit"),
-            log_tail=("Broken pipe",),
+            log=log("BrokenPipeError: [Errno 32] Broken pipe"),
         )
     )
     text = "\n".join(found.evidence)
@@ -290,3 +336,33 @@ def test_every_fact_is_kept() -> None:
 
 def test_every_class_can_be_decided_on() -> None:
     assert len({kind.value for kind in FailureClass}) == len(FailureClass)
+
+
+def test_a_rank_that_ran_out_of_memory_while_the_others_hang() -> None:
+    """Nothing has ended, so nothing proves a failure: the hang does."""
+    oom = "[rank37]: torch.OutOfMemoryError: CUDA out of memory."
+    placement = Placement(tuple(f"cn{number}" for number in range(8)), 8)
+    assert kind(log=log(oom), last_step=5501) == "unknown"
+    found = diagnose(Evidence(log=log(oom), last_step=5501, hang="no step for 600 s", placement=placement))
+    assert (found.failure_class, found.ranks, found.nodes) == ("gpu_oom", (37,), ("cn4",))
+
+
+def test_a_hang_names_the_ranks_that_were_waited_for() -> None:
+    waiting = (
+        "[rank{}]: Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=X) ran for 5 milliseconds"
+    )
+    told = log(*[waiting.format(rank) for rank in (0, 1, 3)])
+    hung = diagnose(Evidence(log=told, hang="no step for 600 s", last_step=5, placement=Placement(("a", "b"), 2)))
+    assert (hung.failure_class, hung.ranks, hung.nodes) == ("hang", (2,), ("b",))
+    aborted = diagnose(Evidence(log=told, failure=failure(134), last_step=5, placement=Placement(("a", "b"), 2)))
+    assert (aborted.failure_class, aborted.ranks, aborted.nodes) == ("collective_timeout", (2,), ("b",))
+
+
+def test_a_step_that_we_ended_ourselves_is_no_cancel() -> None:
+    line = "slurmstepd: error: *** JOB 7 ON node01 CANCELLED AT X ***"
+    assert kind(log=log(line), failure=failure(1), last_step=5) == "application_error"
+
+
+def test_the_node_of_the_first_bad_task() -> None:
+    found = diagnose(Evidence(failure=failure(1), last_step=5))
+    assert (found.ranks, found.nodes, found.confidence) == ((3,), ("node02",), "medium")

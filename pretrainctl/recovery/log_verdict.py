@@ -1,0 +1,111 @@
+"""What the logs of an end say, in one verdict: class, nodes, ranks, and the lines that say so."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pretrainctl.recovery.collective import Suspects
+from pretrainctl.recovery.log_reading import Finding, LogReading
+from pretrainctl.recovery.placement import Placement
+from pretrainctl.recovery.policies import FailureClass
+from pretrainctl.recovery.signatures import Confidence, Weight
+
+__all__ = ["LogVerdict", "read_verdict"]
+
+_MORE_OF_THE_SAME = 3
+_CONSEQUENCES = 2
+_SEVERAL_NODES = {FailureClass.NODE_FAILURE, FailureClass.HOST_OOM}
+"""Classes in which each line that fits may name another culprit; elsewhere the first line names it."""
+_OF_ONE_NODE = {
+    FailureClass.GPU_HARDWARE,
+    FailureClass.GPU_OOM,
+    FailureClass.HOST_OOM,
+    FailureClass.FILESYSTEM,
+    FailureClass.APPLICATION_ERROR,
+}
+"""Classes in which the first task that ends badly is likely the culprit's: the last resort, and a guess."""
+
+
+@dataclass(frozen=True)
+class LogVerdict:
+    """The cause as the logs tell it; the fields are those of a Diagnosis. `weight` is that of the line it rests on."""
+
+    kind: FailureClass
+    weight: Weight
+    message: str
+    nodes: tuple[str, ...]
+    ranks: tuple[int, ...]
+    evidence: tuple[str, ...]
+    line: str
+    confidence: Confidence
+    lasting: bool = False
+    hint: str = ""
+
+
+def read_verdict(reading: LogReading, placement: Placement) -> LogVerdict | None:
+    """The verdict, None where no line says anything."""
+    cause = reading.cause()
+    if cause is None:
+        return None
+    signature = cause.signature
+    kind = FailureClass(signature.failure_class)
+    suspects = reading.collectives.suspects(placement.ranks) if kind is FailureClass.COLLECTIVE_TIMEOUT else None
+    ranks = suspects.ranks if suspects else cause.ranks
+    message = f"{signature.meaning}: {_describe(suspects) if suspects else cause.line}"
+    nodes = _nodes(reading, cause, kind, ranks, placement)
+    guessed = reading.first_exit_on(ranks) if not nodes and kind in _OF_ONE_NODE else ()
+    return LogVerdict(
+        kind=kind,
+        weight=signature.weight,
+        message=message,
+        nodes=nodes or guessed,
+        ranks=ranks,
+        evidence=_evidence(reading, cause),
+        line=cause.line,
+        confidence="medium" if guessed and signature.confidence == "high" else signature.confidence,
+        lasting=signature.lasting,
+        hint=signature.hint,
+    )
+
+
+def _nodes(
+    reading: LogReading, cause: Finding, kind: FailureClass, ranks: Sequence[int], placement: Placement
+) -> tuple[str, ...]:
+    """The culprit's node: as the lines name it, else where its rank lies."""
+    if kind in _SEVERAL_NODES and reading.nodes(kind.value):
+        return reading.nodes(kind.value)
+    if cause.nodes or cause.signature.weight == "echo":
+        return cause.nodes
+    return placement.nodes_of(ranks)
+
+
+def _evidence(reading: LogReading, cause: Finding) -> tuple[str, ...]:
+    found = reading.findings()
+    echoes = [one for one in found if one.signature.weight == "echo"]
+    kind = cause.signature.failure_class
+    again = [one for one in found if one is not cause and one not in echoes and one.signature.failure_class == kind]
+    after = [one for one in echoes if one is not cause]
+    count = reading.count(cause.signature)
+    lines = [f"{cause.place}{cause.line}" + (f" (and {count - 1} lines like it)" if count > 1 else "")]
+    lines += [f"{one.place}{one.line}" for one in again[:_MORE_OF_THE_SAME]]
+    lines += [f"{one.place}(a consequence) {one.line}" for one in after[:_CONSEQUENCES]]
+    return tuple(lines)
+
+
+def _describe(suspects: Suspects) -> str:
+    since = ""
+    if suspects.began is not None:
+        since = f" since {dt.datetime.fromtimestamp(suspects.began, tz=dt.timezone.utc):%H:%M:%S}"
+    said = [f"{_ranks(suspects.waiting)} waited in {suspects.operation} {suspects.seq}{since}"]
+    if suspects.silent:
+        said.append(f"{_ranks(suspects.silent)} never reported")
+    if suspects.behind:
+        said.append(f"{_ranks(suspects.behind)} had not come so far")
+    return "; ".join(said)
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    shown = " ".join(map(str, ranks[:16])) + (f" and {len(ranks) - 16} more" if len(ranks) > 16 else "")
+    return f"rank {shown}" if len(ranks) == 1 else f"ranks {shown}"

@@ -1,0 +1,85 @@
+"""What is printed because something else went wrong: echoes, symptoms, and exceptions of any kind."""
+
+from __future__ import annotations
+
+from pretrainctl.recovery.signatures.contract import Signature, echo, root
+
+__all__ = ["CONSEQUENCES"]
+
+_SLURM = "SchedMD/slurm: slurmstepd and srun"
+_TORCH = "pytorch/pytorch: c10 and torch.distributed"
+_NCCL = "NVIDIA/nccl: src/transport/net_ib.cc, src/misc/ibvwrap.cc; NVIDIA/nccl#905"
+_NODE = r"(?P<node>[\w.-]+)"
+
+CONSEQUENCES: tuple[Signature, ...] = (
+    # what others print when a peer is gone, or has been told to go
+    echo(
+        "rror", r"NCCL error: (?:remote process exited|unhandled system error)|ncclRemoteError|ncclSystemError", _NCCL
+    ),
+    echo(
+        "rror", r"NCCL communicator was aborted|ProcessGroup.* abort|Rank \d+ failed to pass monitoredBarrier", _TORCH
+    ),
+    echo("rror", r"Connection (?:reset|closed|refused|timed out)|Broken pipe|gloo/transport/tcp", "errno(3), gloo"),
+    echo("rror", r"No route to host|Socket recv failed|Rendezvous(?:Connection|Closed|Timeout)Error", _TORCH),
+    echo(
+        "rror",
+        r"failed to send a keep-alive heartbeat|torch\.distributed\.elastic|ChildFailedError|SignalException",
+        _TORCH,
+    ),
+    echo("CANCELLED", r"DUE TO TASK FAILURE|DUE TO JOB REQUEUE", _SLURM),
+    root(
+        "CANCELLED",
+        r"\*\*\* JOB \S+ ON \S+ CANCELLED AT",
+        "user_cancel",
+        "the job was cancelled, by whom is not said",
+        _SLURM,
+        weight="symptom",
+        confidence="low",
+        hint="`sacct -P -j JOB -o State` says whose uid it was",
+    ),
+    echo("CANCELLED", r"\*\*\* STEP \S+ ON \S+ CANCELLED AT", _SLURM),
+    root(
+        "rror",
+        rf"error: {_NODE}: task (?P<rank>\d+): Segmentation fault",
+        "application_error",
+        "a rank crashed",
+        _SLURM,
+        weight="error",
+        confidence="medium",
+    ),
+    root(
+        "rror",
+        r"Fatal Python error: ",
+        "application_error",
+        "the interpreter crashed",
+        "CPython: faulthandler",
+        weight="error",
+        confidence="medium",
+    ),
+    echo("rror", r"error: \S+: tasks? [\d,-]+: (?:Terminated|Killed|Exited|Aborted|Segmentation)", _SLURM),
+    echo("rror", r"FAILED \(non-zero exit code|srun: error: Timed out waiting for job step|MESSAGE_TASK_EXIT", _SLURM),
+    # ranks that waited
+    root(
+        "atchdog",
+        r"Watchdog caught collective operation timeout",
+        "collective_timeout",
+        "ranks waited in vain for others",
+        "pytorch/pytorch: torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp",
+        weight="symptom",
+        confidence="medium",
+    ),
+    echo("atchdog", r"watchdog", _TORCH),
+    # the last resort, after all echoes
+    *(
+        root(
+            clue,
+            rf"(?:^|[\s\]:])(?:[A-Za-z_]\w*\.)*{name}: \S",
+            "application_error",
+            "the program raised an error",
+            "CPython: the last line of a traceback",
+            weight="error",
+            confidence="medium",
+        )
+        for clue, name in (("rror", r"[A-Z]\w*Error"), ("xception", r"(?:[A-Z]\w*)?Exception"))
+    ),
+)

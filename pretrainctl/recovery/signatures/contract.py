@@ -1,0 +1,61 @@
+"""The shape of an entry in the table of signatures."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["Confidence", "Signature", "Weight", "echo", "root"]
+
+Weight = Literal["root", "symptom", "error", "echo"]
+Confidence = Literal["high", "medium", "low"]
+
+
+@dataclass(frozen=True, eq=False)
+class Signature:
+    """A pattern searched in lines that hold the text `clue`, the class it means, and the line for people.
+
+    Groups `node` and `rank` of the pattern name the culprit. `source`: where the wording was read. `start_only`: it
+    counts only before the first step (later the same words mean something else). `lasting`: it stays so until a
+    person acts, whatever the class's own policy is. `at_least`: lines that it takes. `hint`: what to do, where that
+    is more than the class's own. A clue is plain words: whole logs are searched for the clues before anything else.
+    """
+
+    clue: str
+    pattern: re.Pattern[str]
+    failure_class: str
+    meaning: str
+    source: str
+    weight: Weight = "root"
+    confidence: Confidence = "high"
+    start_only: bool = False
+    lasting: bool = False
+    at_least: int = 1
+    hint: str = ""
+
+
+def root(  # noqa: PLR0913 - a row of the table
+    clue: str,
+    pattern: str,
+    failure_class: str,
+    meaning: str,
+    source: str,
+    *,
+    weight: Weight = "root",
+    confidence: Confidence = "high",
+    start_only: bool = False,
+    lasting: bool = False,
+    at_least: int = 1,
+    hint: str = "",
+) -> Signature:
+    """An entry that may tell the cause; `pattern` is a regular expression."""
+    compiled = re.compile(pattern)
+    return Signature(
+        clue, compiled, failure_class, meaning, source, weight, confidence, start_only, lasting, at_least, hint
+    )
+
+
+def echo(clue: str, pattern: str, source: str) -> Signature:
+    """An entry for what is never the cause."""
+    return Signature(clue, re.compile(pattern), "unknown", "a consequence of another failure", source, "echo", "low")

@@ -1,0 +1,207 @@
+"""What Slurm, the kernel, the GPUs, the network and the file systems say."""
+
+from __future__ import annotations
+
+from pretrainctl.recovery.signatures.contract import Signature, echo, root
+
+__all__ = ["MACHINE"]
+
+_SLURM = "SchedMD/slurm: slurmstepd and srun"
+_ERRNO = "errno(3), as Python prints it"
+_TORCH = "pytorch/pytorch: c10 and torch.distributed"
+_NCCL = "NVIDIA/nccl: src/transport/net_ib.cc, src/misc/ibvwrap.cc; NVIDIA/nccl#905"
+_XID = "NVIDIA, XID errors; NVIDIA/open-gpu-kernel-modules#507"
+_NODE = r"(?P<node>[\w.-]+)"
+_SHM = "fewer loader workers, or a larger /dev/shm on the node or in the container"
+_SPACE = "see which file system it is: home, scratch, or /tmp of one node"
+
+MACHINE: tuple[Signature, ...] = (
+    # Slurm
+    root("CANCELLED", r"DUE TO TIME LIMIT", "time_limit", "the time limit was reached", _SLURM),
+    root("CANCELLED", r"DUE TO PREEMPTION", "preempted", "a job of higher priority took the nodes", _SLURM),
+    root("rror", rf"srun: error: Node failure on {_NODE}", "node_failure", "Slurm says that a node failed", _SLURM),
+    root("CANCELLED", r"DUE TO NODE FAILURE", "node_failure", "Slurm says that a node failed", _SLURM),
+    root(
+        "rror",
+        rf"\*\*\* (?:STEP|JOB) \S+ ON {_NODE} UNCORRECTABLE MEMORY ERROR",
+        "node_failure",
+        "the node's memory is broken",
+        _SLURM,
+    ),
+    root(
+        "rror",
+        rf"slurmstepd(?:-{_NODE})?: error: execve\(\): \S*slurmd\S*: No such file",
+        "node_failure",
+        "a node's own spool is broken",
+        _SLURM,
+    ),
+    root("rror", r"oom[-_]kill event", "host_oom", "the host's memory ran out", _SLURM),
+    root("rror", rf"error: {_NODE}: tasks? [\d,-]+: Out Of Memory", "host_oom", "the host's memory ran out", _SLURM),
+    root("emory", r"Out of memory: Killed process", "host_oom", "the host's memory ran out", "Linux: mm/oom_kill.c"),
+    root("emory", r"Memory cgroup out of memory", "host_oom", "the host's memory ran out", "Linux: mm/oom_kill.c"),
+    root(
+        "rror",
+        r"DataLoader worker \(pid\S* \d+\) is killed by signal: Killed",
+        "host_oom",
+        "a loader worker was killed, most likely for the host's memory",
+        _TORCH,
+        confidence="medium",
+    ),
+    root(
+        "rror",
+        r"DataLoader worker .* is killed by signal: Bus error|bus error encountered in worker",
+        "config",
+        "shared memory is used up",
+        _TORCH,
+        hint=_SHM,
+    ),
+    *(
+        root(
+            word,
+            rf"\b{word}",
+            kind,
+            "Slurm's accounting says so",
+            "SchedMD/slurm: job states, as sacct prints them",
+            weight="symptom",
+        )
+        for word, kind in (("OUT_OF_ME", "host_oom"), ("NODE_FAIL", "node_failure"), ("BOOT_FAIL", "boot_failure"))
+    ),
+    # GPUs
+    root(
+        "rror",
+        r"uncorrectable (?:NVLink|ECC) error|CUDA error: (?:hardware stack|unrecoverable)|CUBLAS_STATUS_ECC",
+        "gpu_hardware",
+        "a GPU's memory or link is broken",
+        "NVIDIA CUDA runtime: cudaErrorECCUncorrectable, cudaErrorNvlinkUncorrectable",
+    ),
+    root(
+        "Xid",
+        r"Xid \([^)]*\): (?:48|6[1-4]|74|79|92|9[45]|109|119|120|14[03])\b",
+        "gpu_hardware",
+        "the driver reports a hardware fault of a GPU",
+        _XID,
+    ),
+    root("Xid", r"Xid \([^)]*\): (?:13|31)\b", "application_error", "a kernel read memory it may not", _XID),
+    echo("Xid", r"Xid \([^)]*\): (?:43|45)\b", _XID),
+    root(
+        "rror",
+        r"[Uu]nable to determine the device handle for (?:GPU|gpu)|GPU is lost|No CUDA GPUs are available",
+        "gpu_hardware",
+        "a GPU does not answer any more",
+        "NVIDIA nvidia-smi; rwth-i6/returnn#1486",
+    ),
+    root(
+        "rror",
+        r"CUDA error: (?:unknown error|unspecified launch failure)|CUDAError: unknown error",
+        "gpu_hardware",
+        "a GPU failed without saying why: its hardware is a suspect",
+        _TORCH,
+        confidence="low",
+        hint="leave the node out if it comes a second time there",
+    ),
+    root(
+        "emory",
+        r"Memory access fault by GPU node",
+        "application_error",
+        "a kernel read memory it may not",
+        "ROCm: ROCR-Runtime",
+        confidence="medium",
+    ),
+    root(
+        "rror",
+        r"CUDA error: an illegal memory access|CUDA error: device-side assert|CUDA error: misaligned address",
+        "application_error",
+        "a kernel read memory it may not",
+        _TORCH,
+        confidence="medium",
+    ),
+    root(
+        "emory",
+        r"(?:CUDA|HIP) out of memory|torch\.(?:cuda\.)?OutOfMemoryError|CUDA error: out of memory|"
+        r"CUBLAS_STATUS_ALLOC_FAILED|HSA_STATUS_ERROR_OUT_OF_RESOURCES",
+        "gpu_oom",
+        "the GPU's memory ran out",
+        _TORCH,
+    ),
+    # network
+    root(
+        "NCCL WARN",
+        r"NET/IB ?: (?:\S+:\d+ )?(?:Got async (?:fatal )?event ?: port error|async fatal event)",
+        "fabric",
+        "a network port failed",
+        _NCCL,
+    ),
+    root(
+        "NCCL WARN",
+        r"Got completion from peer \S+ with (?:error|status)[ =]",
+        "fabric",
+        "a transfer between nodes failed",
+        _NCCL,
+        weight="symptom",
+        confidence="medium",
+    ),
+    root(
+        "UCX",
+        r"UCX +ERROR .*(?:[Tt]ransport retry|[Tt]imeout|[Uu]nreachable)",
+        "fabric",
+        "a transfer between nodes failed",
+        "openucx/ucx: ib_mlx5_log.c",
+        weight="symptom",
+        confidence="medium",
+    ),
+    # files, space and memory of the machine
+    root(
+        "No space",
+        r"No space left on device.*/dev/shm|/dev/shm.*No space left on device",
+        "config",
+        "shared memory is used up",
+        _ERRNO,
+        hint=_SHM,
+    ),
+    root(
+        "No space", r"No space left on device", "filesystem", "a file system is full", _ERRNO, lasting=True, hint=_SPACE
+    ),
+    root("rror", r"\[Errno 28\]", "filesystem", "a file system is full", _ERRNO, lasting=True, hint=_SPACE),
+    root("quota", r"[Dd]isk quota exceeded|[Qq]uota exceeded", "quota", "a quota is used up", _ERRNO),
+    root("rror", r"\[Errno 122\]", "quota", "a quota is used up", _ERRNO),
+    root("emory", r"Cannot allocate memory", "host_oom", "the host's memory ran out", _ERRNO, confidence="medium"),
+    root(
+        "rror",
+        r"\bMemoryError\b|DefaultCPUAllocator: (?:can't|not enough)",
+        "host_oom",
+        "the host's memory ran out",
+        "CPython, pytorch/pytorch: c10/core/impl/alloc_cpu.cpp",
+    ),
+    root(
+        "rror",
+        r"\[Errno 24\]|Too many open files",
+        "environment",
+        "too many files are open at once",
+        _ERRNO,
+        hint="raise the limit (`ulimit -n`), or use fewer loader workers",
+    ),
+    root(
+        "rror",
+        r"\[Errno (?:1|13)\]|PermissionError:",
+        "environment",
+        "a permission is missing",
+        _ERRNO,
+        hint="see whose the path is, and whether it is a cache that belongs elsewhere",
+    ),
+    root(
+        "rror",
+        r"\[Errno 30\]|Read-only file system",
+        "filesystem",
+        "a file system is read-only",
+        _ERRNO,
+        hint="leave the node out if it is the only one that says so",
+    ),
+    root(
+        "rror",
+        r"\[Errno (?:5|11|107|108|110|116|121)\] |Stale file handle|Input/output error|"
+        r"Transport endpoint is not connected|Remote I/O error",
+        "filesystem",
+        "a file system did not answer",
+        _ERRNO,
+    ),
+)

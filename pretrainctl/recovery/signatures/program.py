@@ -1,0 +1,123 @@
+"""What the training program, its framework and its start say."""
+
+from __future__ import annotations
+
+from pretrainctl.recovery.signatures.contract import Signature, root
+
+__all__ = ["PROGRAM"]
+
+_ERRNO = "errno(3), as Python prints it"
+_TORCH = "pytorch/pytorch: c10 and torch.distributed"
+_DEEPSPEED = "deepspeedai/DeepSpeed: runtime/engine.py, runtime/config.py, runtime/fp16/loss_scaler.py"
+
+PROGRAM: tuple[Signature, ...] = (
+    # the training's own numbers and settings
+    root("xception", r"loss scale already at minimum", "divergence", "the loss scale is exhausted", _DEEPSPEED),
+    root(
+        "rror",
+        r"found (?:NaN|Inf) in (?:local )?(?:grad|forward loss)|(?:Loss|loss) is (?:NaN|nan|Inf|inf)",
+        "divergence",
+        "the loss or its gradient is not a number",
+        "NVIDIA/Megatron-LM: megatron/core/distributed/param_and_grad_buffer.py",
+    ),
+    *(
+        root(
+            clue,
+            r"\b(?:loss|grad[ _]norm)['\"]?(?:: | ?= ?)nan\b",
+            "divergence",
+            "the loss is not a number, step after step",
+            "NVIDIA/Megatron-LM, Hugging Face Trainer: their step lines",
+            at_least=3,
+        )
+        for clue in (": nan", "=nan")
+    ),
+    root("rror", r"Check batch related parameters", "config", "the batch sizes do not divide", _DEEPSPEED),
+    root("rror", r"DeepSpeedConfigError: ", "config", "DeepSpeed refuses its settings", _DEEPSPEED),
+    root(
+        "DP world size",
+        r"used a DP world size of \d+ but the current",
+        "checkpoint_world_size",
+        "the checkpoint has another world size",
+        _DEEPSPEED,
+    ),
+    root(
+        "rror",
+        r"unrecognized arguments:|the following arguments are required:|: error: argument ",
+        "config",
+        "the program does not take its arguments",
+        "CPython: argparse",
+        start_only=True,
+    ),
+    # checkpoints
+    root(
+        "are missing",
+        r"zero checkpoints paths are missing",
+        "checkpoint_incomplete",
+        "shards of the checkpoint are missing",
+        _DEEPSPEED,
+    ),
+    root(
+        "does not exist",
+        r"load path: \S+ does not exist",
+        "checkpoint_incomplete",
+        "files of the checkpoint are missing",
+        _DEEPSPEED,
+    ),
+    root(
+        "rror",
+        r"PytorchStreamReader failed|failed finding central directory|checkpoint .*(?:truncated|corrupt)",
+        "checkpoint_incomplete",
+        "a shard of the checkpoint is torn",
+        "pytorch/pytorch: caffe2/serialize/inline_container.cc",
+    ),
+    root(
+        "rror",
+        r"FileNotFoundError: .*(?:_optim_states\.pt|_model_states\.pt|\.distcp|/\.metadata)\b",
+        "checkpoint_incomplete",
+        "files of the checkpoint are missing",
+        _DEEPSPEED,
+    ),
+    # the start
+    root("rror", r"EADDRINUSE|[Aa]ddress already in use", "port_in_use", "the port was in use", _TORCH),
+    root(
+        "rror",
+        r"ModuleNotFoundError:|ImportError:|error while loading shared libraries",
+        "environment",
+        "a module or library is missing",
+        "CPython, glibc",
+        start_only=True,
+    ),
+    root(
+        "not found",
+        r": command not found|GLIBC\S* not found|executable file not found",
+        "environment",
+        "a program or library is missing",
+        "GNU bash, glibc, container runtimes",
+        start_only=True,
+    ),
+    root(
+        "rror",
+        r"driver version is insufficient|NVIDIA driver on your system is too old|no kernel image is available|"
+        r"Found no NVIDIA driver",
+        "environment",
+        "the driver does not fit the program",
+        _TORCH,
+    ),
+    root(
+        "NVML",
+        r"Failed to initialize NVML: Driver/library version mismatch",
+        "environment",
+        "the driver was changed under the node's feet",
+        "NVIDIA nvidia-smi",
+    ),
+    root(
+        "rror",
+        r"FileNotFoundError: \[Errno 2\]",
+        "config",
+        "a file that is named is not there",
+        _ERRNO,
+        confidence="medium",
+        start_only=True,
+        hint="see whether the path is wrong, or only not visible on one node",
+    ),
+)

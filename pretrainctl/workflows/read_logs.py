@@ -1,0 +1,54 @@
+"""Read logs: files in, what they say of an end out. The one place where the scan meets the table of signatures."""
+
+from __future__ import annotations
+
+import functools
+import re
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from pretrainctl.errors import InputError
+from pretrainctl.recovery.log_reading import LogReading
+from pretrainctl.recovery.placement import Placement, read_placement
+from pretrainctl.recovery.signatures import CLUES
+from pretrainctl.runs.log_scan import edges, scan, text_before
+from pretrainctl.slurm import nodes as node_names
+
+__all__ = ["placement_in", "read_logs"]
+
+_RANK_FILE = re.compile(r"(?:rank|task)[-_.]?0*(\d+)(?!\d)", re.IGNORECASE)
+_OURS = "pretrainctl: "
+"""Begins the lines of an attempt in the job's log, which quote what earlier starts of the program printed."""
+_PLACEMENT_FILES = 8
+"""Files whose edges are searched for where ranks lie: each job says it once, at the beginning of its log."""
+
+
+def read_logs(paths: Sequence[Path], *, stepped: bool = False, limit: int | None = None) -> LogReading:
+    """What these files say, a file that is not there left out; of each only the last `limit` bytes.
+
+    OSError or CommandError where one cannot be read.
+    """
+    present = [path for path in paths if path.exists()]
+    newest = max((path.stat().st_mtime for path in present), default=time.time())
+    reading = LogReading(stepped=stepped, year=time.localtime(newest).tm_year)
+    for path in present:
+        named = _RANK_FILE.search(path.name)
+        rank = int(named[1]) if named else None
+        for hit in scan(path, CLUES, limit=limit):
+            if not hit.text.startswith(_OURS):
+                before = functools.partial(text_before, path, hit.offset)
+                reading.add(hit.text, file=str(path), number=hit.number, before=before, rank=rank)
+    return reading
+
+
+def placement_in(paths: Sequence[Path]) -> Placement:
+    """Where ranks lay, as the logs themselves say it."""
+    return read_placement((line for path in paths[:_PLACEMENT_FILES] for line in edges(path)), _expand)
+
+
+def _expand(text: str) -> Sequence[str]:
+    try:
+        return node_names.expand(text)
+    except InputError:
+        return ()

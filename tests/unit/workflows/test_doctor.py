@@ -1,0 +1,354 @@
+"""Why a run ended, by its folder, with Slurm and without; and why a program ended, by its logs alone."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from pretrainctl.cli.main import main
+from pretrainctl.errors import InputError, RunError, SlurmError
+from pretrainctl.records import codec, contract
+from pretrainctl.records.contract import End, Failure
+from pretrainctl.records.job import Job, JobClass, StateMeaning
+from pretrainctl.records.run import AttemptRecord, RunRecord
+from pretrainctl.runs import ledger
+from pretrainctl.workflows import doctor
+from pretrainctl.workflows.doctor import examine_logs, examine_run
+
+NODES = ("node01", "node02")
+OOM = "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 18.00 GiB."
+RESET = "[rank0]: RuntimeError: Connection reset by peer"
+
+
+class Slurm:
+    """Knows the jobs that a test gives it; None: it does not answer."""
+
+    def __init__(self, known: dict[int, Job] | None) -> None:
+        self.known = known
+
+    def jobs(self, ids: Sequence[int]) -> dict[int, Job]:
+        if self.known is None:
+            raise SlurmError("unable to contact slurm controller")
+        return {number: self.known[number] for number in ids if number in self.known}
+
+
+class Run:
+    """A run folder as attempts leave it."""
+
+    def __init__(self, root: Path, launch: dict[str, object]) -> None:
+        self.path = root / "a"
+        (self.path / "bundle").mkdir(parents=True)
+        codec.write(self.path / "run.json", RunRecord("a", "a", "a-1", "sandbox", 0.0, "u", {}, {}, {}))
+        (self.path / "bundle" / "launch.json").write_text(json.dumps(launch))
+
+    def event(self, kind, message: str, attempt: int = 1, **data: object) -> None:
+        ledger.append(self.path, kind, message, attempt=attempt, data=data)
+
+    def attempt(self, number: int, job: int) -> None:
+        folder = contract.attempt_dir(self.path, number)
+        folder.mkdir(parents=True)
+        codec.write(folder / "attempt.json", AttemptRecord(number, job, 0, "node01", 1, NODES, 0.0))
+        ledger.append(self.path, "submitted", f"job {job}", data={"job_id": job})
+        self.event("claimed", f"job {job}", number, job_id=job)
+
+    def restart(
+        self,
+        attempt: int,
+        index: int,
+        *lines: str,
+        steps: int = 5,
+        failure: Failure | None = None,
+        end: End | None = None,
+    ) -> Path:
+        folder = contract.restart_dir(self.path, attempt, index)
+        folder.mkdir(parents=True)
+        (folder / "training.log").write_text("".join(f"{line}\n" for line in lines))
+        (folder / "metrics.jsonl").write_text(
+            "".join(
+                f'{{"kind":"step","step":{step},"tokens":1,"loss":1.0,"grad_norm":1.0,"lr":1.0,"seconds":1.0,"time":1.0}}\n'
+                for step in range(1, steps + 1)
+            )
+        )
+        if failure is not None:
+            codec.write(folder / "failure.json", failure)
+        if end is not None:
+            codec.write(folder / "end.json", end)
+        self.event("restart_started", f"restart {index}", attempt, restart=index, nodes=list(NODES))
+        return folder
+
+    def ended(self, attempt: int, index: int, kind: str, message: str, **data: object) -> None:
+        self.event("restart_ended", message, attempt, restart=index, **{"class": kind}, **data)
+
+    def leave(self, attempt: int, action: str, kind: str, message: str) -> None:
+        self.event("attempt_ended", message, attempt, action=action, **{"class": kind})
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config) -> Run:
+    golden = pytestconfig.rootpath / "tests" / "golden" / "quickstart-on-sandbox" / "launch.json"
+    monkeypatch.setenv("PRETRAINCTL_RUNS", str(tmp_path / "runs"))
+    made = Run(tmp_path / "runs", json.loads(golden.read_text()))
+    monkeypatch.setattr(doctor, "reach", lambda _run: Slurm({}))
+    return made
+
+
+@pytest.fixture
+def slurm_says(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    def say(*jobs: tuple[int, str, JobClass], alive: bool = False, name: str = "a-1", away: bool = False) -> None:
+        known = {number: Job(number, name, StateMeaning(text, kind, alive=alive)) for number, text, kind in jobs}
+        monkeypatch.setattr(doctor, "reach", lambda _run: Slurm(None if away else known))
+
+    return say
+
+
+def died(status: int = 1, rank: int = 1) -> Failure:
+    return Failure(rank, "node02", status, 1.0)
+
+
+def test_the_root_cause_with_its_place_and_what_was_done(run: Run) -> None:
+    run.attempt(1, 7)
+    folder = run.restart(1, 0, "step 5 | loss 1.0", RESET, OOM, failure=died(rank=0))
+    run.ended(1, 0, "gpu_oom", "the GPU's memory ran out")
+    run.event("decided", "restart_here: the GPU's memory ran out", action="restart_here")
+    run.event("checkpoint_gate", "resume from global_step4")
+    run.restart(1, 1, "fine", end=End("reached", 10, 10, None, "", 2.0))
+    run.ended(1, 1, "finished", "the target was reached at step 10")
+    run.leave(1, "finish", "finished", "the target was reached at step 10")
+    found = examine_run("a")
+    assert (found.failure_class, found.attempt, found.restart) == ("gpu_oom", 1, 0)
+    assert (found.ranks, found.nodes) == ((1,), ("node02",)), "by the log, and by where the rank lay"
+    assert f"log: {folder}/training.log:3: {OOM}" in found.evidence
+    assert any("(a consequence)" in line and ":2: " in line for line in found.evidence)
+    assert found.done == ("restart_here: the GPU's memory ran out", "resume from global_step4", "restart 1")
+    assert (found.action, found.confidence) == ("restart_once", "high")
+    assert examine_run("a", 1).failure_class == "finished", "the newest of that attempt"
+    assert examine_run("a", 1, 0).failure_class == "gpu_oom"
+
+
+def test_a_run_without_a_failure(run: Run) -> None:
+    run.attempt(1, 7)
+    run.restart(1, 0, end=End("reached", 10, 10, None, "", 2.0))
+    run.ended(1, 0, "finished", "the target was reached at step 10")
+    run.leave(1, "finish", "finished", "the target was reached at step 10")
+    assert (examine_run("a").failure_class, examine_run("a").action) == ("finished", "finish")
+
+
+def test_what_trains_is_not_judged(run: Run, slurm_says, monkeypatch) -> None:
+    monkeypatch.setattr(doctor.time, "time", lambda: 2.0)
+    run.attempt(1, 7)
+    run.restart(1, 0, OOM)
+    slurm_says((7, "RUNNING", JobClass.RUNNING), alive=True)
+    with pytest.raises(RunError, match="nothing of the run 'a' has ended yet"):
+        examine_run("a")
+    slurm_says((7, "NODE_FAIL", JobClass.NODE_FAILURE))
+    assert examine_run("a").failure_class == "node_failure"
+
+
+@pytest.mark.parametrize(
+    ("state", "kind", "expected"),
+    [
+        ("CANCELLED by 1000", JobClass.USER_CANCEL, "user_cancel"),
+        ("CANCELLED by 0", JobClass.ADMIN_CANCEL, "admin_cancel"),
+        ("TIMEOUT", JobClass.TIME_LIMIT, "time_limit"),
+        ("OUT_OF_MEMORY", JobClass.HOST_OOM, "host_oom"),
+        ("PREEMPTED", JobClass.PREEMPTED, "preempted"),
+        ("BOOT_FAIL", JobClass.BOOT_FAILURE, "boot_failure"),
+    ],
+)
+def test_slurm_s_word_on_an_attempt_that_left_none(run: Run, slurm_says, state: str, kind: JobClass, expected) -> None:
+    run.attempt(1, 7)
+    run.restart(1, 0, "step 5")
+    slurm_says((7, state, kind))
+    found = examine_run("a")
+    assert found.failure_class == expected
+    assert any(state in line for line in found.evidence)
+    slurm_says((7, state, kind), name="another's")
+    with pytest.raises(RunError):
+        examine_run("a")
+
+
+def test_without_slurm_the_folder_tells_what_it_can(run: Run, slurm_says) -> None:
+    run.attempt(1, 7)
+    run.restart(1, 0, OOM, failure=died())
+    run.ended(1, 0, "application_error", "rank 1 on node02 ended with status 1 after step 5")
+    run.leave(1, "hand_over", "application_error", "x")
+    slurm_says(away=True)
+    found = examine_run("a")
+    assert found.failure_class == "gpu_oom", "the whole log knows better than the attempt did"
+    assert "unable to contact" in found.notes[0]
+
+
+def test_a_dead_node_is_known_from_the_ledger(run: Run) -> None:
+    run.attempt(1, 7)
+    run.restart(1, 0, RESET)
+    run.event("node_dead", "node node02 is dead: silent", node="node02", how="silent")
+    run.event("node_dead", "node node09 is dead: silent", node="node09", how="silent")
+    run.ended(1, 0, "node_failure", "lost node02 (silent)", nodes=["node02"])
+    run.leave(1, "hand_over", "node_failure", "lost node02 (silent)")
+    found = examine_run("a")
+    assert (found.failure_class, found.nodes) == ("node_failure", ("node02",))
+    assert "node node02: silent" in found.evidence
+    assert found.done[0] == "node node02 is dead: silent"
+
+
+def test_what_the_attempt_saw_and_its_folder_does_not_keep(run: Run) -> None:
+    run.attempt(1, 7)
+    run.restart(1, 0, "step 5")
+    run.ended(1, 0, "hang", "no step for 600 s", nodes=["node02"], ranks=[1], evidence=["rank 1 is behind"])
+    run.leave(1, "stop", "hang", "no step for 600 s")
+    found = examine_run("a")
+    assert (found.failure_class, found.message, found.nodes) == ("hang", "no step for 600 s", ("node02",))
+    assert found.evidence == ("rank 1 is behind",)
+
+
+def test_a_job_that_died_before_it_started_the_program(run: Run, slurm_says) -> None:
+    run.attempt(1, 7)
+    (run.path / "attempts" / "slurm-7.out").write_text(
+        "pretrainctl: attempt 1: ended before: ValueError: quoted\nslurm_script: line 9: module: command not found\n"
+    )
+    slurm_says((7, "FAILED", JobClass.FAILED))
+    found = examine_run("a")
+    assert (found.failure_class, found.restart) == ("environment", None)
+    assert "slurm-7.out:2: " in found.evidence[0]
+    slurm_says((7, "BOOT_FAIL", JobClass.BOOT_FAILURE))
+    assert examine_run("a").failure_class == "boot_failure"
+
+
+def test_an_attempt_that_had_nothing_to_do_is_passed_over(run: Run, slurm_says) -> None:
+    run.attempt(1, 7)
+    run.restart(1, 0, "step 5")
+    run.attempt(2, 8)
+    run.event("looked_back", "the user cancelled the job", 2, **{"class": "user_cancel"})
+    run.leave(2, "stop", "user_cancel", "the user cancelled the job")
+    run.attempt(3, 9)
+    run.event("refused", "attempt 2 has the run", 3)
+    slurm_says((7, "CANCELLED by 1000", JobClass.USER_CANCEL), (8, "FAILED", JobClass.FAILED))
+    found = examine_run("a")
+    assert (found.failure_class, found.attempt) == ("user_cancel", 1)
+
+
+def test_a_gate_that_found_no_checkpoint(run: Run) -> None:
+    run.attempt(1, 7)
+    run.leave(1, "stop", "checkpoint_incomplete", "no complete checkpoint, and there must be one")
+    found = examine_run("a")
+    assert (found.failure_class, found.restart, found.action) == ("checkpoint_incomplete", None, "fall_back")
+
+
+def test_a_schedule_that_was_lost_at_the_resume(run: Run) -> None:
+    run.attempt(1, 7)
+    for index, rate in enumerate((1.7e-5, 3.0e-8)):
+        folder = run.restart(1, index, OOM, failure=died())
+        lines = (folder / "metrics.jsonl").read_text().replace('"lr":1.0', f'"lr":{rate}')
+        (folder / "metrics.jsonl").write_text(lines.replace('"step":', f'"step":{index + 1}000'))
+        run.ended(1, index, "gpu_oom", "x")
+    assert "learning rate not continuous across the resume: 1.700E-05" in examine_run("a").notes[0]
+    assert examine_run("a", 1, 0).notes == ()
+
+
+@pytest.mark.parametrize(("seconds", "silent", "stalls"), [(9.8, 32628, True), (9.8, 1700, False), (900, 32628, False)])
+def test_a_job_that_runs_and_does_no_step(
+    run: Run, slurm_says, monkeypatch, seconds: float, silent: float, stalls: bool
+) -> None:
+    run.attempt(1, 7)
+    folder = run.restart(1, 0, "step 5", OOM, *[RESET] * 3)
+    lines = (folder / "metrics.jsonl").read_text().replace('"seconds":1.0', f'"seconds":{seconds}')
+    (folder / "metrics.jsonl").write_text(lines)
+    slurm_says((7, "RUNNING", JobClass.RUNNING), alive=True)
+    monkeypatch.setattr(doctor.time, "time", lambda: 1.0 + silent)
+    if not stalls:
+        with pytest.raises(RunError):
+            examine_run("a")
+        return
+    found = examine_run("a")
+    assert (found.failure_class, found.ranks, found.nodes) == ("gpu_oom", (1,), ("node02",))
+    assert "job 7 runs, but step 5 was its last, 9h04m ago; a step takes 9.8 s" in found.message
+    (folder / "training.log").write_text("step 5\n")
+    assert examine_run("a").failure_class == "hang"
+
+
+def test_attempts_that_are_not_there(run: Run) -> None:
+    run.attempt(1, 7)
+    run.restart(1, 0, OOM, failure=died())
+    run.ended(1, 0, "gpu_oom", "x")
+    with pytest.raises(RunError, match="attempt 4 restart 1"):
+        examine_run("a", 4, 1)
+
+
+# logs alone
+
+
+def test_the_rank_of_a_log_is_in_its_name(tmp_path: Path) -> None:
+    logs = [tmp_path / f"task_{rank:03d}.out" for rank in (0, 17)]
+    logs[0].write_text("2026-01-01 10:00:05 ConnectionResetError: [Errno 104] Connection reset by peer\n")
+    logs[1].write_text("2026-01-01 10:00:01 step\nKeyError: 'weight'\n")
+    found = examine_logs(logs, "cn[01-05]", 4)
+    assert (found.failure_class, found.ranks, found.nodes) == ("application_error", (17,), ("cn05",))
+    assert found.evidence[0].startswith(f"{logs[1]}:2: ")
+
+
+def test_logs_that_are_not_there(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is a folder"):
+        examine_logs([tmp_path])
+    with pytest.raises(InputError, match="is not there"):
+        examine_logs([tmp_path / "none"])
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["pretrainctl", "doctor", *map(str, arguments)])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        out, err = capsys.readouterr()
+        return int(caught.value.code or 0), out, err
+
+    return run
+
+
+def test_the_command_on_logs(call, tmp_path: Path) -> None:
+    first, second = tmp_path / "a.log", tmp_path / "b.log"
+    first.write_text("fine\n")
+    second.write_text(f"{OOM}\n")
+    status, out, err = call("--log", first, second, "--json")
+    assert (status, err) == (0, "")
+    data = json.loads(out)
+    assert {"class", "nodes", "ranks", "evidence", "action", "hint"} <= set(data)
+    assert (data["class"], data["ranks"], data["action"]) == ("gpu_oom", [1], "restart_once")
+    status, out, _ = call("--log", first, "--log", second)
+    assert status == 0
+    assert "class     gpu_oom (confidence high)" in out
+    assert f"evidence  {second}:1: {OOM}" in out
+
+
+def test_the_command_on_a_run(call, run: Run) -> None:
+    run.attempt(1, 7)
+    run.restart(1, 0, OOM, failure=died())
+    run.ended(1, 0, "gpu_oom", "x")
+    run.leave(1, "hand_over", "gpu_oom", "x")
+    status, out, _ = call("a")
+    assert status == 0
+    assert out.startswith("run       a, attempt 1, restart 0\nclass     gpu_oom")
+    data = json.loads(call("a", "--json")[1])
+    assert (data["run"], data["attempt"], data["restart"], data["done"]) == ("a", 1, 0, ["x"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "doctor needs one run, or logs"),
+        (["a", "b"], "doctor takes one run, not 2"),
+        (["a", "--restart", "1"], "--restart is one of an attempt"),
+        (["a", "--nodes", "cn1"], "go with --log"),
+        (["--log", "x", "--attempt", "1"], "--log reads plain files"),
+        (["--log", "no-such-file"], "no-such-file is not there"),
+    ],
+)
+def test_bad_input(call, arguments: list[str], says: str) -> None:
+    status, out, err = call(*arguments)
+    assert (status, out) == (2, "")
+    assert says in err
+    assert "hint: " in err
