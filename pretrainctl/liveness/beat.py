@@ -1,47 +1,152 @@
-"""The node's side: connect to the attempt and beat. Standard library only; runs outside any container.
+"""The node's side: connect to the attempt, beat, and hear whether it is there. Standard library only, outside any
+container.
 
-`python -m pretrainctl.liveness.beat HOST PORT INTERVAL`, the token in the environment. Ends by itself when the
-attempt has not been reachable for PATIENCE seconds.
+`python -m pretrainctl.liveness.beat HOST PORT INTERVAL SILENT_AFTER [WITNESS ...]`, the token in the environment. Ends
+when the attempt says goodbye, or has not been reachable for PATIENCE seconds. Where the attempt is lost, the program
+WITNESS is started, with how it was lost (`closed` or `silent`) as its last argument: a dead batch host leaves a job of
+several nodes running, with nobody in charge.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import sys
 import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Literal
 
-__all__ = ["PATIENCE", "TOKEN_VARIABLE", "beat", "main"]
+if TYPE_CHECKING:
+    from pretrainctl.process import Child
+
+__all__ = ["ANONYMOUS", "GOODBYE", "PATIENCE", "TOKEN_VARIABLE", "Beat", "How", "answers", "main"]
 
 TOKEN_VARIABLE = "PRETRAINCTL_BEAT_TOKEN"  # noqa: S105 - the name of a variable
 """Shared secret of one attempt; a connection that does not know it is closed."""
 PATIENCE = 60.0
-"""Seconds without a connection after which a beating process gives up."""
+"""Seconds without a word after which a beating process gives up."""
+GOODBYE = b"bye"
+"""What the attempt says last: its end is no loss."""
+ANONYMOUS = "?"
+"""The name of who only asks whether the attempt is there."""
+
+How = Literal["closed", "silent"]
 
 _RETRY = 0.2
+_ENDING = 3.0
+"""Seconds after which a closed connection is a loss: a job that ends takes its beats away sooner."""
 
 
-def beat(host: str, port: int, interval: float, *, node: str, token: str) -> None:
-    """Beat each `interval` seconds until the attempt has been out of reach for PATIENCE seconds."""
-    last_contact = time.monotonic()
-    while time.monotonic() - last_contact < PATIENCE:
-        try:
-            with socket.create_connection((host, port), timeout=5.0) as connection:
-                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                connection.sendall(f"{token} {node}\n".encode())
-                while True:
-                    connection.sendall(b".\n")
-                    last_contact = time.monotonic()
-                    time.sleep(interval)
-        except OSError:
+class Beat:
+    """One node's beats to the attempt at `host`:`port`, each `interval` seconds.
+
+    `on_lost` is called once a loss, with how: `closed` when nothing was to be reached for a few seconds, `silent` when
+    it took connections and answered none for twice `silent_after` seconds. `busy` says whether to stay all the same.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        interval: float,
+        *,
+        node: str,
+        token: str,
+        silent_after: float,
+        on_lost: Callable[[How], None] = lambda _how: None,
+        busy: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.address = (host, port)
+        self.interval = interval
+        self.silent_after = silent_after
+        self._hello = f"{token} {node}\n".encode()
+        self._on_lost = on_lost
+        self._busy = busy
+        self._heard = self._looked = time.monotonic()
+        self._told = False
+
+    def run(self) -> None:
+        """Beat until the attempt says goodbye, or PATIENCE is at its end."""
+        while time.monotonic() - self._heard < PATIENCE or self._busy():
+            taken = False
+            with contextlib.suppress(OSError), self._connect() as connection:
+                taken = True
+                if self._beat(connection):
+                    return
+            self._look(taken=taken)
             time.sleep(_RETRY)
 
+    def _connect(self) -> socket.socket:
+        connection = socket.create_connection(self.address, timeout=min(self.silent_after, 5.0))
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connection
 
-def main() -> None:
+    def _beat(self, connection: socket.socket) -> bool:
+        """True for a goodbye; False, or an OSError, where this connection is of no use any more."""
+        connection.sendall(self._hello)
+        begun = time.monotonic()
+        while True:
+            connection.sendall(b".\n")
+            deadline = time.monotonic() + self.interval
+            while (left := deadline - time.monotonic()) > 0:
+                connection.settimeout(left)
+                try:
+                    said = connection.recv(256)
+                except TimeoutError:
+                    break
+                if not said or GOODBYE in said:
+                    return bool(said)
+                self._look(heard=True)
+            self._look(taken=True)
+            if time.monotonic() - max(begun, self._heard) > self.silent_after:
+                return False
+
+    def _look(self, *, heard: bool = False, taken: bool = False) -> None:
+        now = time.monotonic()
+        # A process that was stopped has heard nobody: that is its own silence.
+        absent = now - self._looked > self.silent_after / 2 + max(self.interval, 5.0)
+        self._looked = now
+        if heard or absent:
+            self._heard, self._told = now, False
+        silence = now - self._heard
+        lost = silence > (2 * self.silent_after if taken else min(_ENDING, self.silent_after))
+        if lost and not self._told:
+            self._told = True
+            self._on_lost("silent" if taken else "closed")
+
+
+def answers(host: str, port: int, token: str, *, timeout: float) -> bool:
+    """Whether the attempt is there: it takes a connection, and answers within `timeout` seconds."""
+    try:
+        with socket.create_connection((host, port), timeout=timeout) as connection:
+            connection.sendall(f"{token} {ANONYMOUS}\n".encode())
+            return bool(connection.recv(256))
+    except OSError:
+        return False
+
+
+def main(words: Sequence[str] = tuple(sys.argv[1:])) -> None:
     """Entry of the program; the node is Slurm's own name of it."""
-    host, port, interval = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
-    node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
-    beat(host, port, interval, node=node, token=os.environ.get(TOKEN_VARIABLE, ""))
+    host, port, interval, silent_after, *witness = words
+    children: list[Child] = []
+
+    def on_lost(how: How) -> None:
+        from pretrainctl import process  # not before it is needed: a node's beats start in 0.1 s
+
+        if witness:
+            children.append(process.start([*witness, how], env=dict(os.environ)))
+
+    Beat(
+        host,
+        int(port),
+        float(interval),
+        node=os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
+        token=os.environ.get(TOKEN_VARIABLE, ""),
+        silent_after=float(silent_after),
+        on_lost=on_lost,
+        busy=lambda: any(child.poll() is None for child in children),
+    ).run()
 
 
 if __name__ == "__main__":

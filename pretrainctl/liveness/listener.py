@@ -1,4 +1,4 @@
-"""The attempt's side: accept beats, and say which nodes are dead. One thread, no waiting beyond `poll`."""
+"""The attempt's side: accept beats, answer them, and say which nodes are dead."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ import contextlib
 import secrets
 import selectors
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from pretrainctl.liveness.beat import ANONYMOUS, GOODBYE
 from pretrainctl.records.launch import LivenessRule
 
 __all__ = ["DeadNode", "Listener"]
 
 _LINE_LIMIT = 4096
+_LOOK = 0.5
+"""Longest wait between two looks at the clock, seconds: a longer one was this process's own absence."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,9 @@ class Listener:
     A node is watched from its first beat on. It is dead when its connection closed and did not come back within
     `rule.closed_after`, or when it was silent for `rule.silent_after`. When *all* of two or more nodes fall
     silent together, that is the network or this process, not the nodes: nothing is known, and nobody is dead.
+
+    `serve` listens in a thread of its own, so that nodes are answered while the attempt waits for a slow file system
+    or for Slurm: a batch host that does not answer is taken for dead.
     """
 
     def __init__(self, rule: LivenessRule, *, bind: str = "", clock: Callable[[], float] = time.monotonic) -> None:
@@ -51,16 +58,33 @@ class Listener:
         self._server = socket.create_server((bind, 0), backlog=1024)
         self._server.settimeout(0.0)
         self._selector.register(self._server, selectors.EVENT_READ)
-        self._last_poll = clock()
+        self._last_look = clock()
+        self._lock = threading.RLock()
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
 
     @property
     def port(self) -> int:
         """The port that nodes connect to."""
         return int(self._server.getsockname()[1])
 
+    def serve(self) -> None:
+        """Listen from now on until `close`."""
+        self._thread = threading.Thread(target=self._serve, name="beats", daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while not self._closing.is_set():
+            self.poll(_LOOK)
+
     def close(self) -> None:
-        """Close all connections."""
+        """Say goodbye, and close all connections."""
+        self._closing.set()
+        if self._thread is not None:
+            self._thread.join()
         for connection in list(self._buffers):
+            with contextlib.suppress(OSError):
+                connection.send(GOODBYE + b"\n")
             self._drop(connection)
         self._selector.unregister(self._server)
         self._server.close()
@@ -68,51 +92,57 @@ class Listener:
 
     def poll(self, timeout: float) -> None:
         """Read what has arrived, waiting at most `timeout` seconds for something to arrive."""
-        self._forgive_own_absence()
         deadline = self._clock() + timeout
         while True:
-            for key, _ in self._selector.select(max(0.0, deadline - self._clock())):
-                if key.fileobj is self._server:
-                    self._accept()
-                elif isinstance(key.fileobj, socket.socket):
-                    self._receive(key.fileobj)
+            ready = self._selector.select(max(0.0, min(_LOOK, deadline - self._clock())))
+            with self._lock:
+                self._forgive_own_absence()
+                for key, _ in ready:
+                    if key.fileobj is self._server:
+                        self._accept()
+                    elif isinstance(key.fileobj, socket.socket):
+                        self._receive(key.fileobj)
             if self._clock() >= deadline:
                 break
-        self._last_poll = self._clock()
 
     def forget(self) -> None:
         """Forget the nodes whose connection is closed: their beats are being started anew."""
-        self._nodes = {name: node for name, node in self._nodes.items() if node.closed_at is None}
+        with self._lock:
+            self._nodes = {name: node for name, node in self._nodes.items() if node.closed_at is None}
 
     def seen(self) -> frozenset[str]:
         """Nodes that have beaten at least once."""
-        return frozenset(self._nodes)
+        with self._lock:
+            return frozenset(self._nodes)
 
     def dead(self) -> tuple[DeadNode, ...]:
         """Nodes that are dead now, in order of their names."""
-        now = self._clock()
         found = []
-        for name, node in sorted(self._nodes.items()):
-            if node.closed_at is not None and now - node.closed_at >= self.rule.closed_after:
-                found.append(DeadNode(name, "closed", node.last_beat))
-            elif now - node.last_beat >= self.rule.silent_after:
-                found.append(DeadNode(name, "silent", node.last_beat))
-        if len(found) > 1 and len(found) == len(self._nodes):
-            return ()
+        with self._lock:
+            now = self._clock()
+            for name, node in sorted(self._nodes.items()):
+                if node.closed_at is not None and now - node.closed_at >= self.rule.closed_after:
+                    found.append(DeadNode(name, "closed", node.last_beat))
+                elif now - node.last_beat >= self.rule.silent_after:
+                    found.append(DeadNode(name, "silent", node.last_beat))
+            if len(found) > 1 and len(found) == len(self._nodes):
+                return ()
         return tuple(found)
 
     def settled_since(self, moment: float, nodes: Iterable[str]) -> bool:
         """Whether each of `nodes` that was ever seen has beaten after `moment` (monotonic s), or is dead."""
-        gone = {node.node for node in self.dead()}
-        return all(
-            name in gone or (self._nodes[name].closed_at is None and self._nodes[name].last_beat > moment)
-            for name in nodes
-            if name in self._nodes
-        )
+        with self._lock:
+            gone = {node.node for node in self.dead()}
+            return all(
+                name in gone or (self._nodes[name].closed_at is None and self._nodes[name].last_beat > moment)
+                for name in nodes
+                if name in self._nodes
+            )
 
     def _forgive_own_absence(self) -> None:
         # A process that was stopped, or hung in a file system, has heard nobody: that is its own silence.
-        absence = self._clock() - self._last_poll
+        now = self._clock()
+        absence, self._last_look = now - self._last_look, now
         if absence > self.rule.silent_after / 2:
             for node in self._nodes.values():
                 node.last_beat += absence
@@ -144,14 +174,24 @@ class Listener:
                 return
         if connection in self._names:
             self._nodes[self._names[connection]].last_beat = self._clock()
+            self._answer(connection)
 
     def _greet(self, connection: socket.socket, line: bytes) -> bool:
         token, _, name = line.decode(errors="replace").partition(" ")
         if not secrets.compare_digest(token.encode(), self.token.encode()) or not name:
             return False
+        if name == ANONYMOUS:
+            self._answer(connection)
+            return False
         self._names[connection] = name
         self._nodes[name] = _Node(self._clock())
         return True
+
+    @staticmethod
+    def _answer(connection: socket.socket) -> None:
+        # A node that does not read has its buffer full: it has been told often enough.
+        with contextlib.suppress(OSError):
+            connection.send(b".\n")
 
     def _drop(self, connection: socket.socket) -> None:
         self._selector.unregister(connection)

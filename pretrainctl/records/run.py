@@ -30,6 +30,7 @@ EventKind = Literal[
     "save_requested",
     "cancel_requested",
     "resume_requested",
+    "batch_host_lost",
     # of an attempt, in the order in which they come
     "claimed",
     "refused",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,8 @@ class AttemptState:
     """What the ledger says of one attempt.
 
     `job_id` is None where it was never written. `action` and `failure_class` are those of its last decision, None
-    while it has not ended by its own will.
+    while it has not ended by its own will. `lost_host`: its batch host and how it was lost, where its job was ended for
+    that.
     """
 
     attempt: int
@@ -32,6 +33,7 @@ class AttemptState:
     resume_step: int | None
     restarts: int
     dead_nodes: tuple[str, ...]
+    lost_host: Mapping[str, str]
     warnings: tuple[str, ...]
 
 
@@ -82,6 +84,7 @@ def fold(events: Sequence[Event]) -> RunState:
             stopped = event.message
             failed = event.kind == "stopped" and event.data.get("class", "") not in _WISHED
             cancelled = cancelled or event.kind == "cancel_requested"
+    lost = {event.data.get("attempt"): event.data for event in outside if event.kind == "batch_host_lost"}
     numbers = sorted({event.attempt for event in events if event.attempt})
     return RunState(
         finished=finished,
@@ -91,7 +94,10 @@ def fold(events: Sequence[Event]) -> RunState:
         resumed_after=resumed_after,
         resumes=tuple(event.after_attempt for event in resumes),
         jobs=_jobs(events),
-        attempts=tuple(_attempt(number, [e for e in events if e.attempt == number]) for number in numbers),
+        attempts=tuple(
+            _attempt(number, [event for event in events if event.attempt == number], lost.get(number))
+            for number in numbers
+        ),
         last=max(events, key=lambda event: event.time, default=None),
     )
 
@@ -109,7 +115,7 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _attempt(number: int, events: Sequence[Event]) -> AttemptState:
+def _attempt(number: int, events: Sequence[Event], lost: Mapping[str, Any] | None) -> AttemptState:
     kinds = {event.kind for event in events}
     ended = [event for event in events if event.kind == "attempt_ended"]
     gates = [event for event in events if event.kind == "checkpoint_gate"]
@@ -125,5 +131,6 @@ def _attempt(number: int, events: Sequence[Event]) -> AttemptState:
         resume_step=gates[-1].data.get("resume_step") if gates else None,
         restarts=sum(event.kind == "restart_started" for event in events),
         dead_nodes=tuple(str(event.data.get("node", "")) for event in events if event.kind == "node_dead"),
+        lost_host={} if lost is None else {str(lost["node"]): str(lost["how"])},
         warnings=tuple(event.message for event in events if event.kind == "checkpoint_unusable"),
     )

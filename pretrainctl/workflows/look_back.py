@@ -67,11 +67,13 @@ def look_back(run: RunFolder, slurm: Slurm, *, before: int | None = None) -> Pas
         return None
     newest = owners[-1]
     restarts = run.restarts(newest.attempt)
-    job_class = _job_class(run, newest, slurm)
+    # A job that we cancelled for its dead batch host is no job that a user cancelled.
+    job_class = None if newest.lost_host else _job_class(run, newest, slurm)
+    dead = newest.lost_host
     evidence = (
-        evidence_of(contract.restart_dir(run.path, newest.attempt, restarts[-1]), job_class=job_class)
+        evidence_of(contract.restart_dir(run.path, newest.attempt, restarts[-1]), job_class=job_class, dead_nodes=dead)
         if restarts
-        else Evidence(job_class=job_class)
+        else Evidence(job_class=job_class, dead_nodes=dead)
     )
     diagnosis = diagnose(evidence)
     rule = run.launch().recovery

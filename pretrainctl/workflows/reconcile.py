@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from pretrainctl.errors import PretrainctlError, SlurmError
 from pretrainctl.records.job import Job, JobClass
-from pretrainctl.records.run import Action, Event, EventKind
+from pretrainctl.records.run import Action, AttemptRecord, Event, EventKind
 from pretrainctl.runs import folder, ledger
 from pretrainctl.runs.folder import RunFolder
 from pretrainctl.runs.requests import ask_again
 from pretrainctl.runs.state import RunState, fold
 from pretrainctl.slurm.client import Slurm
+from pretrainctl.workflows.attempt.witness import end_headless_job
 from pretrainctl.workflows.control import Outcome
 from pretrainctl.workflows.launch import queue_jobs
 from pretrainctl.workflows.look_back import look_back
@@ -93,11 +94,24 @@ def _reconcile_one(run: RunFolder, slurm: Slurm, jobs: Sequence[Job] | None) -> 
         jobs = slurm.queued(run.record.job_name)
     queued = [job.job_id for job in jobs if job.is_waiting]
     running = [job.job_id for job in jobs if job.is_running]
+    headless = _headless(run, state, jobs)
+    if headless is not None and end_headless_job(run, headless, slurm, "left by Slurm"):
+        message = f"cancelled job {headless.job_id}: its batch host {headless.host} is gone"
+        return Outcome(run.record.name, message, (headless.job_id,)), True
     for job_id in sorted({*queued, *running} - set(state.jobs)):
         ledger.append(run.path, "submitted", f"found job {job_id} by its name", data={"job_id": job_id})
     if state.finished is not None or state.stopped is not None:
         return _settle(run, state, slurm, queued, running)
     return _carry_on(run, events, slurm, queued, running), True
+
+
+def _headless(run: RunFolder, state: RunState, jobs: Sequence[Job]) -> AttemptRecord | None:
+    """The attempt whose running job has lost its batch host, which Slurm takes from a job of several nodes."""
+    if state.open_attempt is None:
+        return None
+    record = next(attempt for attempt in run.attempts() if attempt.attempt == state.open_attempt.attempt)
+    lost = any(job.is_running and job.job_id == record.job_id and record.host not in job.nodes for job in jobs)
+    return record if lost else None
 
 
 def _settle(

@@ -156,9 +156,18 @@ def _status(run: RunFolder, state: RunState, jobs: Mapping[int, Job] | None) -> 
         queued_jobs=len(queued),
         last_event=state.last.message if state.last else "",
         last_event_time=state.last.time if state.last else None,
-        warnings=state.owner.warnings if state.owner is not None else (),
+        warnings=_warnings(run, state, current if current in running else None),
         last_sample_time=sample.get("time"),
     )
+
+
+def _warnings(run: RunFolder, state: RunState, job: Job | None) -> tuple[str, ...]:
+    found = list(state.owner.warnings) if state.owner is not None else []
+    if job is not None and state.open_attempt is not None and job.job_id == state.open_attempt.job_id:
+        host = next(record.host for record in run.attempts() if record.attempt == state.open_attempt.attempt)
+        if job.nodes and host not in job.nodes:
+            found.append(f"job {job.job_id} has lost its batch host {host}: `pretrainctl reconcile` lets the next go on")
+    return tuple(found)
 
 
 def _phase(state: RunState, running: bool, queued: bool, *, known: bool) -> Phase:

@@ -7,7 +7,7 @@ import time
 
 from pretrainctl import process
 from pretrainctl.liveness.beat import TOKEN_VARIABLE
-from pretrainctl.liveness.listener import Listener
+from pretrainctl.liveness.listener import DeadNode, Listener
 from pretrainctl.slurm import nodes as node_names
 from pretrainctl.slurm import steps
 from pretrainctl.slurm.environment import step_environment
@@ -28,6 +28,7 @@ class NodeWatch:
         self.attempt = attempt
         local = attempt.launch.address.kind == "localhost"
         self.listener = Listener(attempt.launch.liveness, bind="127.0.0.1" if local else "")
+        self.listener.serve()
         self.dead: dict[str, str] = {}
         self._child: process.Child | None = None
         self._starts = 0
@@ -39,7 +40,7 @@ class NodeWatch:
         One node that does not answer at the start makes srun abort the whole step: without a new one, nobody
         would be watched for the rest of the attempt.
         """
-        self.listener.poll(timeout)
+        time.sleep(timeout)
         if self._child is None or self._child.poll() is None or self.attempt.signals.terminated:
             return
         if time.monotonic() - self._begun < _BEATS_AGAIN_AFTER:
@@ -53,14 +54,16 @@ class NodeWatch:
         launch, record = self.attempt.launch, self.attempt.record
         self._starts += 1
         self._begun = time.monotonic()
-        host = node_names.master_address(record.host, launch.address)
+        address = (node_names.master_address(record.host, launch.address), str(self.listener.port))
         self._child = process.start(
             steps.beats_argv(
                 [node for node in record.nodes if node not in self.dead],
                 step_name=f"beats-{record.attempt}-{self._starts}",
                 task=[
-                    *(launch.python, "-m", "pretrainctl.liveness.beat"),
-                    *(host, str(self.listener.port), str(launch.liveness.interval)),
+                    *(launch.python, "-m", "pretrainctl.liveness.beat", *address),
+                    *(str(launch.liveness.interval), str(launch.liveness.silent_after)),
+                    *(launch.python, "-m", "pretrainctl", "witness"),
+                    *(str(self.attempt.run.path), str(record.attempt), *address),
                 ],
             ),
             env={**step_environment(os.environ), TOKEN_VARIABLE: self.listener.token},
@@ -74,22 +77,26 @@ class NodeWatch:
         deadline = time.monotonic() + _FIRST_BEAT_PATIENCE
         nodes = self.attempt.record.nodes
         while not set(nodes) <= self.listener.seen() and time.monotonic() < deadline:
-            self.listener.poll(0.1)
+            time.sleep(0.1)
             if self.attempt.signals.terminated or (self._child is not None and self._child.poll() is not None):
                 break
         if not self.listener.seen():
             self.attempt.event("note", "no node beats: nodes are not watched")
             return
         for node in nodes:
-            if node not in self.listener.seen():
+            if node not in self.listener.seen() and node != self.attempt.record.host:
                 self.dead[node] = "no first beat"
                 self.attempt.event(
                     "node_dead", f"node {node} is dead: no first beat", {"node": node, "how": "no first beat"}
                 )
 
+    def dead_now(self) -> tuple[DeadNode, ...]:
+        """Nodes that are dead now. Never the batch host: it runs this, whatever became of its beats."""
+        return tuple(node for node in self.listener.dead() if node.node != self.attempt.record.host)
+
     def note_dead(self) -> tuple[str, ...]:
         """Write an event for each node found dead since the last call; returns their names."""
-        fresh = [node for node in self.listener.dead() if node.node not in self.dead]
+        fresh = [node for node in self.dead_now() if node.node not in self.dead]
         for node in fresh:
             self.dead[node.node] = node.how
             since = time.monotonic() - node.last_beat

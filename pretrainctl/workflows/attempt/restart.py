@@ -140,7 +140,7 @@ class Restart:
     def _dead(self) -> tuple[DeadNode, ...]:
         """Nodes of this restart that are dead; a spare that died is noted, and no matter."""
         self.watch.note_dead()
-        return tuple(node for node in self.watch.listener.dead() if node.node in self.nodes)
+        return tuple(node for node in self.watch.dead_now() if node.node in self.nodes)
 
     def _pass_on_signals(self) -> None:
         signals = self.attempt.signals

@@ -1,0 +1,123 @@
+"""The witness: on another node, it ends a job whose batch host is gone, so that the chained job starts.
+
+`--no-kill` keeps a job of several nodes alive when any of them dies, the batch host too: without the attempt nobody
+would be in charge until the time limit (seen on Slurm 22.05: the job stays RUNNING, less that node).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from pretrainctl.errors import PretrainctlError, SlurmError
+from pretrainctl.liveness.beat import TOKEN_VARIABLE, answers
+from pretrainctl.records import contract
+from pretrainctl.records.run import AttemptRecord
+from pretrainctl.runs import ledger
+from pretrainctl.runs.folder import RunFolder
+from pretrainctl.runs.requests import ask
+from pretrainctl.runs.state import fold
+from pretrainctl.slurm.client import Slurm
+
+__all__ = ["end_headless_job", "witness"]
+
+_WITNESSES = 3
+"""Nodes that watch the batch host: each later one only acts where the ones before it did not."""
+_TURN = 4.0
+"""Seconds between two witnesses."""
+_PATIENCE = 1800.0
+"""Seconds to go on trying where the run folder or Slurm does not answer."""
+_LONGEST_PAUSE = 30.0
+_SAVE_PATIENCE = 180.0
+"""Seconds that ranks which train without an attempt may take to save."""
+
+
+def witness(run_dir: Path, number: int, host: str, port: int, how: str) -> None:
+    """End the job of attempt `number` where its batch host, whose address is `host`:`port`, is really gone.
+
+    Called on every node that lost the attempt, which is believed only where it does not answer now, Slurm still says
+    that the job runs, and the run folder can be written: a file system that hangs silences a batch host too.
+    """
+    turn = int(os.environ.get("SLURM_PROCID", "0"))
+    token = os.environ.get(TOKEN_VARIABLE, "")
+    me = os.environ.get("SLURMD_NODENAME", "")
+
+    def is_there() -> bool:
+        return answers(host, port, token, timeout=5.0)
+
+    deadline = time.monotonic() + _PATIENCE
+    time.sleep(_TURN * max(0, turn - 1))
+    pause = 1.0
+    while time.monotonic() < deadline and not is_there():
+        try:
+            run = RunFolder(run_dir)
+            record = next(attempt for attempt in run.attempts() if attempt.attempt == number)
+            if me == record.host or turn > _WITNESSES or not _needs_end(run, record):
+                return
+            end_headless_job(run, record, Slurm(), how, is_there=is_there)
+        except (PretrainctlError, OSError) as error:
+            print(f"pretrainctl: witness on {me}: {error}", file=sys.stderr, flush=True)
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+            continue
+        return
+
+
+def end_headless_job(
+    run: RunFolder,
+    record: AttemptRecord,
+    slurm: Slurm,
+    how: str,
+    *,
+    is_there: Callable[[], bool] = lambda: False,
+) -> bool:
+    """Let what still trains of the attempt save, keep the chained job off its batch host, and cancel its job.
+
+    Our cancel is told from a user's by the event, which is written first. False where the batch host was there again
+    in the last moment.
+    """
+    job = slurm.jobs([record.job_id]).get(record.job_id)
+    if job is None or not job.is_running:
+        return False
+    if _trains_elsewhere(run, record):
+        ask(run.path, "save_and_exit", record.attempt, "batch_host_lost")
+        _wait_for_end(run, record)
+    for queued in slurm.queued(run.record.job_name):
+        if queued.is_waiting:
+            with contextlib.suppress(SlurmError):
+                slurm.exclude(queued.job_id, [record.host])
+    if is_there():
+        return False
+    message = f"batch host {record.host} of job {record.job_id} is lost ({how}): the job is cancelled, the next goes on"
+    data = {"attempt": record.attempt, "job_id": record.job_id, "node": record.host, "how": how}
+    ledger.append(run.path, "batch_host_lost", message, data=data)
+    slurm.cancel([record.job_id])
+    return True
+
+
+def _needs_end(run: RunFolder, record: AttemptRecord) -> bool:
+    """Whether the attempt has not ended by its own will, and no other witness has acted."""
+    state = fold(ledger.read_events(run.path))
+    known = next((attempt for attempt in state.attempts if attempt.attempt == record.attempt), None)
+    return known is None or not (known.ended or known.lost_host)
+
+
+def _trains_elsewhere(run: RunFolder, record: AttemptRecord) -> bool:
+    """Whether the newest restart has not ended, and has no rank on the batch host: it trains on, and nobody watches."""
+    events = ledger.read_events(run.path, record.attempt)
+    started = [event for event in events if event.kind == "restart_started"]
+    if not started or any(event.kind == "restart_ended" for event in events[events.index(started[-1]) :]):
+        return False
+    return record.host not in started[-1].data["nodes"]
+
+
+def _wait_for_end(run: RunFolder, record: AttemptRecord) -> None:
+    restarts = run.restarts(record.attempt)
+    end = contract.restart_dir(run.path, record.attempt, restarts[-1]) / "end.json"
+    deadline = time.monotonic() + _SAVE_PATIENCE
+    while not end.exists() and time.monotonic() < deadline:
+        time.sleep(0.5)

@@ -1,0 +1,82 @@
+"""The batch host dies: another node ends the job, and the chained job goes on in seconds."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from pretrainctl.sandbox import Sandbox
+from tests.sandbox.training_runs import Site, TrainingRun, wait_until
+
+pytestmark = pytest.mark.usefixtures("sandbox")
+
+STEPS = 400
+
+
+def launch(site: Site, name: str, *sets: str, steps: int = STEPS) -> tuple[TrainingRun, str]:
+    """A run that is well past a save, and its batch host."""
+    run = site.launch(name, steps=steps, sets=["checkpoint.every_steps=10", *sets])
+    run.wait_for_step(23)
+    return run, run.events("claimed")[0].message.split()[-1]
+
+
+@pytest.mark.parametrize("silent", [False, True], ids=["killed", "silent"])
+def test_without_a_spare_the_chained_job_starts_at_once_and_elsewhere(
+    site: Site, sandbox: Sandbox, silent: bool
+) -> None:
+    run, host = launch(site, f"host-{'silent' if silent else 'killed'}")
+    begun = time.monotonic()
+    sandbox.kill_node(host, silent=silent)
+    wait_until(lambda: len(run.events("restart_started")) == 2, 60, f"the next start; {run.story()}")
+    took = time.monotonic() - begun
+    lost = run.events("batch_host_lost")
+    assert [event.data["node"] for event in lost] == [host]
+    assert took < 25, f"{took:.1f} s; {run.story()}"
+    (looked,) = run.events("looked_back")
+    assert looked.data["class"] == "node_failure", looked.message
+    assert host not in run.events("restart_started")[1].data["nodes"]
+    run.wait_for_step(STEPS // 2)
+    saved = [entry["step"] for entry in run.samples("saved") if entry["attempt"] == 1]
+    assert run.first_step_of(2) == saved[-1] + 1
+    assert run.status()["phase"] == "running"
+    assert site.command("cancel", run.name).returncode == 0
+
+
+def test_with_a_spare_the_ranks_save_before_the_job_is_ended(site: Site, sandbox: Sandbox) -> None:
+    run, host = launch(site, "host-spare", "resources.spares=1", "checkpoint.every_steps=1000", steps=2000)
+    assert host not in run.events("restart_started")[0].data["nodes"]
+    sandbox.kill_node(host)
+    wait_until(lambda: len(run.events("restart_started")) == 2, 90, f"the next start; {run.story()}")
+    run.wait_for_step(run.step() + 3)
+    saved = run.samples("saved")[0]["step"]
+    assert saved == max(sample["step"] for sample in run.samples() if sample["attempt"] == 1), "no step is done twice"
+    assert run.first_step_of(2) == saved + 1
+    assert site.command("cancel", run.name).returncode == 0
+
+
+def test_a_user_who_cancels_is_obeyed_and_no_witness_speaks(site: Site) -> None:
+    run, _ = launch(site, "host-well")
+    (job,) = (event.data["job_id"] for event in run.events("submitted"))
+    site.slurm("scancel", str(job))
+    assert run.wait_for("stopped").data["class"] == "user_cancel"
+    wait_until(lambda: not run.jobs(), 60, "the jobs to end")
+    assert not run.events("batch_host_lost")
+
+
+def test_reconcile_ends_a_job_whose_batch_host_is_gone(site: Site, sandbox: Sandbox) -> None:
+    # Both nodes that could witness are silent: Slurm gives one up, and the job stays with the other.
+    run, host = launch(site, "host-unseen")
+    other = next(node for node in run.events("restart_started")[0].data["nodes"] if node != host)
+    sandbox.kill_node(host)
+    for pid in sandbox.processes_of(other, "beat"):
+        pid.kill()
+    status = wait_until(
+        lambda: (s := json.loads(site.command("status", run.name, "--json").stdout))["warnings"] and s, 90, "a warning"
+    )
+    assert "has lost its batch host" in status["warnings"][0]
+    done = site.command("reconcile", run.name)
+    assert f"its batch host {host} is gone" in done.stdout, done.stdout + done.stderr
+    wait_until(lambda: len(run.events("restart_started")) == 2, 90, f"the next start; {run.story()}")
+    assert site.command("cancel", run.name).returncode == 0
