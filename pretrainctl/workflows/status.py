@@ -166,7 +166,9 @@ def _warnings(run: RunFolder, state: RunState, job: Job | None) -> tuple[str, ..
     if job is not None and state.open_attempt is not None and job.job_id == state.open_attempt.job_id:
         host = next(record.host for record in run.attempts() if record.attempt == state.open_attempt.attempt)
         if job.nodes and host not in job.nodes:
-            found.append(f"job {job.job_id} has lost its batch host {host}: `pretrainctl reconcile` lets the next go on")
+            found.append(
+                f"job {job.job_id} has lost its batch host {host}: `pretrainctl reconcile` lets the next go on"
+            )
     return tuple(found)
 
 

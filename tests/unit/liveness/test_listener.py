@@ -111,6 +111,24 @@ def test_own_absence_is_not_the_silence_of_others(listener: Listener, clock: Clo
     assert listener.dead() == ()
 
 
+def test_a_pause_inside_the_wait_is_own_absence_too(
+    listener: Listener, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The process is stopped while it waits for beats: the time passes inside select.
+    nodes = {"a": node(listener, "a")}
+    pass_time(listener, clock, 2, nodes)
+    select = listener._selector.select
+
+    def stopped(timeout: float) -> object:
+        clock.now += 60.0
+        return select(timeout)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(listener._selector, "select", stopped)
+        listener.poll(0.0)
+    assert listener.dead() == ()
+
+
 def test_a_stranger_is_not_heard(listener: Listener) -> None:
     stranger = node(listener, "a", token="wrong")
     assert listener.seen() == frozenset()
