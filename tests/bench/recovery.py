@@ -2,8 +2,8 @@
 
     python -m tests.bench.recovery [--repeats 3] [--only spare-killed ...] [--json FILE]
 
-The fault is SIGKILL (or SIGSTOP: `silent`) of every process of a node that trains and does not carry the batch
-script. `next start` is the moment before the next srun, `new step` the first step that nobody had done before. The
+The fault is SIGKILL (or SIGSTOP: `silent`) of every process of a node that trains: one that does not carry the batch
+script, or (`host`) the one that does. `next start` is the moment before the next srun, `new step` the first step that nobody had done before. The
 start-up of the same work stands beside: subtract it to see what the tool adds.
 """
 
@@ -40,7 +40,9 @@ class Figure:
     start_up: float
 
 
-def ours(site: Site, sandbox: Sandbox, case: str, number: int, *, spares: int, silent: bool) -> Figure:
+def ours(
+    site: Site, sandbox: Sandbox, case: str, number: int, *, spares: int, silent: bool, host: bool = False
+) -> Figure:
     """A run of ours that loses a node."""
     run = site.launch(
         f"{case}-{number}",
@@ -50,8 +52,8 @@ def ours(site: Site, sandbox: Sandbox, case: str, number: int, *, spares: int, s
     run.wait_for_step(FAULT_AT)
     first = run.events("restart_started")[0]
     start_up = run.samples()[0]["time"] - first.time
-    host = run.events("claimed")[0].message.split()[-1]
-    victim = next(node for node in first.data["nodes"] if node != host)
+    batch_host = run.events("claimed")[0].message.split()[-1]
+    victim = next(node for node in first.data["nodes"] if (node == batch_host) == host)
     fault = time.time()
     sandbox.kill_node(victim, silent=silent)
     before = run.step()
@@ -104,6 +106,8 @@ CASES: dict[str, Callable[[Site, Sandbox, str, int], Figure]] = {
     "spare-silent": lambda site, box, case, n: ours(site, box, case, n, spares=1, silent=True),
     "no-spare-killed": lambda site, box, case, n: ours(site, box, case, n, spares=0, silent=False),
     "no-spare-silent": lambda site, box, case, n: ours(site, box, case, n, spares=0, silent=True),
+    "host-killed": lambda site, box, case, n: ours(site, box, case, n, spares=0, silent=False, host=True),
+    "host-silent": lambda site, box, case, n: ours(site, box, case, n, spares=0, silent=True, host=True),
     "requeue-killed": lambda site, box, case, n: requeue(site, box, case, n, silent=False),
 }
 
