@@ -3,8 +3,8 @@
     python -m tests.bench.recovery [--repeats 3] [--only spare-killed ...] [--json FILE]
 
 The fault is SIGKILL (or SIGSTOP: `silent`) of every process of a node that trains: one that does not carry the batch
-script, or (`host`) the one that does. `next start` is the moment before the next srun, `new step` the first step that nobody had done before. The
-start-up of the same work stands beside: subtract it to see what the tool adds.
+script, or (`host`) the one that does. `next start` is the moment before the next srun, `new step` the first step that
+nobody had done before. The start-up of the same work stands beside: subtract it to see what the tool adds.
 """
 
 from __future__ import annotations

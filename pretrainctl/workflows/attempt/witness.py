@@ -7,6 +7,7 @@ would be in charge until the time limit (seen on Slurm 22.05: the job stays RUNN
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 import time
@@ -32,6 +33,8 @@ _TURN = 4.0
 _PATIENCE = 1800.0
 """Seconds to go on trying where the run folder or Slurm does not answer."""
 _LONGEST_PAUSE = 30.0
+_LONGEST_TRY = 5.0
+"""Seconds that a direct try may take."""
 _SAVE_PATIENCE = 180.0
 """Seconds that ranks which train without an attempt may take to save."""
 
@@ -42,29 +45,24 @@ def witness(run_dir: Path, number: int, host: str, port: int, how: str) -> None:
     Called on every node that lost the attempt, which is believed only where it does not answer now, Slurm still says
     that the job runs, and the run folder can be written: a file system that hangs silences a batch host too.
     """
-    turn = int(os.environ.get("SLURM_PROCID", "0"))
-    token = os.environ.get(TOKEN_VARIABLE, "")
-    me = os.environ.get("SLURMD_NODENAME", "")
-
-    def is_there() -> bool:
-        return answers(host, port, token, timeout=5.0)
-
+    me, turn = os.environ.get("SLURMD_NODENAME", ""), int(os.environ.get("SLURM_PROCID", "0"))
     deadline = time.monotonic() + _PATIENCE
-    time.sleep(_TURN * max(0, turn - 1))
     pause = 1.0
-    while time.monotonic() < deadline and not is_there():
+    time.sleep(_TURN * max(0, turn - 1))
+    while time.monotonic() < deadline:
         try:
             run = RunFolder(run_dir)
+            wait = min(run.launch().liveness.silent_after / 2, _LONGEST_TRY)
+            is_there = functools.partial(answers, host, port, os.environ.get(TOKEN_VARIABLE, ""), timeout=wait)
             record = next(attempt for attempt in run.attempts() if attempt.attempt == number)
-            if me == record.host or turn > _WITNESSES or not _needs_end(run, record):
-                return
-            end_headless_job(run, record, Slurm(), how, is_there=is_there)
+            if me != record.host and turn <= _WITNESSES and not is_there() and _needs_end(run, record):
+                end_headless_job(run, record, Slurm(), how, is_there=is_there)
         except (PretrainctlError, OSError) as error:
             print(f"pretrainctl: witness on {me}: {error}", file=sys.stderr, flush=True)
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
-            continue
-        return
+        else:
+            return
 
 
 def end_headless_job(
