@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 import shutil
 import subprocess
 import sys
@@ -83,3 +85,19 @@ def test_the_same_inputs_give_the_same_text_wherever_and_whenever(recipe, cluste
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr("time.time", lambda: 0.0)
     assert texts() == first
+
+
+def test_the_heads_in_the_readme_are_those_of_the_scripts():
+    names = ("marenostrum5", "leonardo", "jupiter")
+    heads = [
+        re.findall(r"^#SBATCH --([a-z-]+)=?(.*)$", (GOLDEN / f"llama-8b-on-{name}" / "job.sbatch").read_text(), re.M)
+        for name in names
+    ]
+    rows = [f"| `#SBATCH --` | {' | '.join(names)} |", "|---|---|---|---|"]
+    for option in dict.fromkeys(option for option, _ in itertools.chain(*heads)):
+        if option in {"job-name", "chdir", "output"}:
+            continue
+        given = [dict(head).get(option) for head in heads]
+        cells = ["" if value is None else f"`{value}`" if value else "yes" for value in given]
+        rows.append(f"| {option} | {' | '.join(cells)} |")
+    assert "\n".join(rows) in (GOLDEN.parents[1] / "README.md").read_text(), "write these rows:\n" + "\n".join(rows)
