@@ -56,6 +56,10 @@ class RunFolder:
         """The batch script."""
         return self.bundle / "job.sbatch"
 
+    def job_log(self, job_id: int) -> Path:
+        """What the batch script of a job printed."""
+        return self.path / "attempts" / f"slurm-{job_id}.out"
+
     def refuse_if_moved(self) -> None:
         """RunError where the batch script was written for another folder: its jobs would end before they began."""
         words = shlex.split(self.script.read_text(encoding="utf-8").rstrip().splitlines()[-1])

@@ -130,6 +130,7 @@ class _Case:
         self.run = run
         self.events = ledger.read_events(run.path)
         self.state = fold(self.events)
+        self.lost = {known.attempt: known.lost_host for known in self.state.attempts if known.lost_host}
         self.launch = run.launch()
         self.notes: tuple[str, ...] = ()
         self.jobs: dict[int, Job] = {}
@@ -148,7 +149,8 @@ class _Case:
                 continue
             restarts: list[int | None] = list(reversed(self.run.restarts(owner.attempt)))
             over = {event.data.get("restart") for event in told if event.kind == "restart_ended"}
-            alive = not any(event.kind == "attempt_ended" for event in told) and self._alive(owner.job_id)
+            ended = owner.attempt in self.lost or any(event.kind == "attempt_ended" for event in told)
+            alive = not ended and self._alive(owner.job_id)
             for index in restarts or [None]:
                 if index in over or not alive or index != (restarts or [None])[0]:
                     yield owner, index
@@ -229,20 +231,22 @@ class _Case:
         nodes = tuple(started[0].data.get("nodes", ())) if started else ()
         asked = [event for event in between if event.kind == "save_asked"]
         says = job.state.job_class if job is not None and job.state.alive is False else None
+        lost = self.lost.get(owner.attempt, {}) if last else {}
         evidence = evidence_of(
             contract.restart_dir(self.run.path, owner.attempt, restart),
-            job_class=None if says in _SAYS_NOTHING else says,
+            job_class=None if lost or says in _SAYS_NOTHING else says,
             job_state=job.state.text if job is not None else "",
             dead_nodes={
                 str(event.data["node"]): str(event.data.get("how", ""))
                 for event in between
                 if event.kind == "node_dead" and event.data.get("node") in nodes
-            },
+            }
+            | dict(lost),
             request=Request("save_and_exit", owner.attempt, str(asked[-1].data.get("reason", "")), 0, asked[-1].time)
             if asked
             else None,
             placement=Placement(nodes, self.launch.srun.tasks_per_node),
-            other_logs=[self._job_log(owner.job_id)] if last else [],
+            other_logs=[self.run.job_log(owner.job_id)] if last else [],
             log_bytes=None,
         )
         return diagnose(replace(evidence, hang=hang))
@@ -286,7 +290,7 @@ class _Case:
                 return None
             return Diagnosis(kind, ended[-1].message, evidence=(f"attempt {owner.attempt}: {ended[-1].message}",))
         job = self.jobs.get(owner.job_id)
-        log = self._job_log(owner.job_id)
+        log = self.run.job_log(owner.job_id)
         told_by_log = diagnose_log(read_logs([log]), Placement())
         if job is None or job.state.alive is not False or job.state.job_class in _SAYS_NOTHING:
             return told_by_log
@@ -304,9 +308,6 @@ class _Case:
     def _alive(self, job_id: int) -> bool:
         """Whether the job may still run; where Slurm does not say, it may."""
         return job_id not in self.jobs or self.jobs[job_id].state.alive is not False
-
-    def _job_log(self, job_id: int) -> Path:
-        return self.run.path / "attempts" / f"slurm-{job_id}.out"
 
 
 def _between(told: Sequence[Event], restart: int) -> list[Event]:

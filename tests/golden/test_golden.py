@@ -89,10 +89,8 @@ def test_the_same_inputs_give_the_same_text_wherever_and_whenever(recipe, cluste
 
 def test_the_heads_in_the_readme_are_those_of_the_scripts():
     names = ("marenostrum5", "leonardo", "jupiter")
-    heads = [
-        re.findall(r"^#SBATCH --([a-z-]+)=?(.*)$", (GOLDEN / f"llama-8b-on-{name}" / "job.sbatch").read_text(), re.M)
-        for name in names
-    ]
+    scripts = [(GOLDEN / f"llama-8b-on-{name}" / "job.sbatch").read_text() for name in names]
+    heads = [re.findall(r"^#SBATCH --([a-z-]+)=?(.*)$", script, re.MULTILINE) for script in scripts]
     rows = [f"| `#SBATCH --` | {' | '.join(names)} |", "|---|---|---|---|"]
     for option in dict.fromkeys(option for option, _ in itertools.chain(*heads)):
         if option in {"job-name", "chdir", "output"}:

@@ -41,6 +41,10 @@ def test_without_a_spare_the_chained_job_starts_at_once_and_elsewhere(
     (looked,) = run.events("looked_back")
     assert looked.data["class"] == "node_failure", looked.message
     assert host not in run.events("restart_started")[1].data["nodes"]
+    done = site.command("doctor", run.name, "--attempt", "1", "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["class"], told["nodes"]) == ("node_failure", [host])
     run.wait_for_step(STEPS // 2)
     saved = [entry["step"] for entry in run.samples("saved") if entry["attempt"] == 1]
     assert run.first_step_of(2) == saved[-1] + 1
