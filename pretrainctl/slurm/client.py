@@ -29,7 +29,7 @@ from pretrainctl.slurm.parse import (
     scontrol_job,
 )
 from pretrainctl.slurm.refusals import Retry, read_refusal
-from pretrainctl.slurm.sinfo import SINFO_FORMAT, NodeState, parse_sinfo
+from pretrainctl.slurm.sinfo import SINFO_FORMAT, NodeCondition, NodeState, parse_sinfo
 from pretrainctl.slurm.site import Partition, parse_config, parse_partitions
 
 __all__ = ["Slurm"]
@@ -40,6 +40,7 @@ _SUBMIT_TIMEOUT = 180.0
 _SUBMIT_PAUSES = (2.0, 10.0)
 # Slurm prints whole seconds, and the controller's clock is not ours.
 _CLOCK_SLACK = 5.0
+_LEAVING = {NodeCondition.DRAINING, NodeCondition.UNKNOWN}
 _NO_SUCH_JOB = ("invalid job id", "already completing or completed", "job/step already")
 _HINT_LOOK = "look at squeue, or give `pretrainctl reconcile`, before you submit again"
 _HINT_NO_SLURM = "run this on a login node of the cluster, or start a sandbox"
@@ -285,12 +286,38 @@ class Slurm:
             argv = ("scancel", *self._clusters, *chosen, *map(str, ids))
             self._ask(argv, timeout=timeout, nothing=_NO_SUCH_JOB)
 
-    def exclude(self, job_id: int, nodes: Sequence[str]) -> None:
-        """Keep a pending job off `nodes`, besides those that it avoids already."""
+    def exclude(self, job_id: int, nodes: Sequence[str]) -> tuple[str, ...]:
+        """Keep a pending job off `nodes`, besides those that it avoids already; returns those that it must do without
+        avoiding.
+
+        It avoids no node where its partition would have fewer nodes in service left than it needs: Slurm holds such
+        a job with BadConstraints (seen with 23.11), and does not release it when nodes come back.
+        """
         fields = self._show_fields(job_id)
-        avoided = expand(fields[0].get("ExcNodeList", "")) if fields else ()
-        every = fold(tuple(dict.fromkeys((*avoided, *nodes))))
-        self._ask(("scontrol", *self._clusters, "update", f"JobId={job_id}", f"ExcNodeList={every}"))
+        if not fields:
+            return ()
+        avoided = list(expand(fields[0].get("ExcNodeList", "")))
+        known = len(avoided)
+        needed = int(re.sub(r"\D.*", "", fields[0].get("NumNodes", "")) or 1)  # `4`, or `4-4` while it is pending
+        pools = self._in_service(fields[0].get("Partition", ""))
+        for node in dict.fromkeys(nodes):
+            rest = {*avoided, node}
+            if node not in avoided and any(len(pool - rest) >= needed for pool in pools):
+                avoided.append(node)
+        if len(avoided) > known:
+            self._ask(("scontrol", *self._clusters, "update", f"JobId={job_id}", f"ExcNodeList={fold(avoided)}"))
+        return tuple(node for node in dict.fromkeys(nodes) if node not in avoided)
+
+    def exclude_none(self, job_id: int) -> None:
+        """Let a pending job go to any node. One that Slurm held with BadConstraints is queued again by that."""
+        self._ask(("scontrol", *self._clusters, "update", f"JobId={job_id}", "ExcNodeList="))
+
+    def _in_service(self, partitions: str) -> list[set[str]]:
+        """The nodes of each of these partitions (`a,b`) that take jobs now or later without a person."""
+        argv = ("sinfo", *self._clusters, "--Node", f"--partition={partitions}", "--noheader")
+        nodes = parse_sinfo(self._ask((*argv, f"--format={SINFO_FORMAT}"))).values()
+        usable = [node for node in nodes if not node.condition.broken and node.condition not in _LEAVING]
+        return [{node.name for node in usable if name in node.partitions} for name in partitions.split(",")]
 
     # -- calling ---------------------------------------------------------------------------------------------
 

@@ -75,12 +75,16 @@ class Chain:
             self.attempt.event("note", f"cancelled queued jobs {numbers}", {"cancelled": queued})
 
     def keep_off(self, nodes: tuple[str, ...]) -> None:
-        """Keep the chained job off nodes that are dead; the scheduler may not know yet that they are."""
+        """Keep the chained job off nodes that are dead, as far as enough others are left to it; the scheduler may not
+        know yet that they are."""
         if not nodes:
             return
         try:
             for job in self._queued():
-                self.attempt.slurm.exclude(job, nodes)
+                kept = self.attempt.slurm.exclude(job, nodes)
+                if kept:
+                    message = f"job {job} may get {', '.join(kept)} again: without, too few nodes are in service"
+                    self.attempt.event("note", message)
         except SlurmError as error:
             self.attempt.event("note", f"the chained job could not be kept off {', '.join(nodes)}: {error}")
 
