@@ -14,8 +14,9 @@ from pathlib import Path
 from pretrainctl import process
 from pretrainctl.errors import CommandError, MissingError, SlurmError
 from pretrainctl.records.job import Job, JobClass, StateMeaning
+from pretrainctl.slurm.avoidance import avoidance
 from pretrainctl.slurm.environment import clean_environment, query_environment
-from pretrainctl.slurm.nodes import expand, fold
+from pretrainctl.slurm.nodes import fold
 from pretrainctl.slurm.parse import (
     SACCT_FIELDS,
     SQUEUE_FORMAT,
@@ -29,7 +30,7 @@ from pretrainctl.slurm.parse import (
     scontrol_job,
 )
 from pretrainctl.slurm.refusals import Retry, read_refusal
-from pretrainctl.slurm.sinfo import SINFO_FORMAT, NodeCondition, NodeState, parse_sinfo
+from pretrainctl.slurm.sinfo import SINFO_FORMAT, NodeState, parse_sinfo
 from pretrainctl.slurm.site import Partition, parse_config, parse_partitions
 
 __all__ = ["Slurm"]
@@ -40,7 +41,6 @@ _SUBMIT_TIMEOUT = 180.0
 _SUBMIT_PAUSES = (2.0, 10.0)
 # Slurm prints whole seconds, and the controller's clock is not ours.
 _CLOCK_SLACK = 5.0
-_LEAVING = {NodeCondition.DRAINING, NodeCondition.UNKNOWN}
 _NO_SUCH_JOB = ("invalid job id", "already completing or completed", "job/step already")
 _HINT_LOOK = "look at squeue, or give `pretrainctl reconcile`, before you submit again"
 _HINT_NO_SLURM = "run this on a login node of the cluster, or start a sandbox"
@@ -239,10 +239,10 @@ class Slurm:
         """What Slurm says of these nodes; a node that Slurm does not know is absent."""
         if not names:
             return {}
-        nodes = f"--nodes={','.join(names)}"
-        return parse_sinfo(
-            self._ask(("sinfo", *self._clusters, "--Node", nodes, "--noheader", f"--format={SINFO_FORMAT}"))
-        )
+        return parse_sinfo(self._ask(self._sinfo(f"--nodes={','.join(names)}")))
+
+    def _sinfo(self, chosen: str) -> tuple[str, ...]:
+        return ("sinfo", *self._clusters, "--Node", chosen, "--noheader", f"--format={SINFO_FORMAT}")
 
     def site(self) -> tuple[dict[str, str], dict[str, Partition]]:
         """The controller's configuration, and its partitions by name."""
@@ -277,6 +277,10 @@ class Slurm:
         fields = self._show_fields(job_id)
         return bool(fields) and fields[0].get("PreemptTime", "None") not in {"None", "Unknown", ""}
 
+    def comment(self, job_id: int) -> str:
+        """The comment on a job, empty for none."""
+        return next(iter(self._show_fields(job_id)), {}).get("Comment", "").removeprefix("(null)")
+
     # -- acting ----------------------------------------------------------------------------------------------
 
     def cancel(self, ids: Sequence[int], *, signal: str | None = None, timeout: float = _QUERY_TIMEOUT) -> None:
@@ -287,37 +291,19 @@ class Slurm:
             self._ask(argv, timeout=timeout, nothing=_NO_SUCH_JOB)
 
     def exclude(self, job_id: int, nodes: Sequence[str]) -> tuple[str, ...]:
-        """Keep a pending job off `nodes`, besides those that it avoids already; returns those that it must do without
-        avoiding.
-
-        It avoids no node where its partition would have fewer nodes in service left than it needs: Slurm holds such
-        a job with BadConstraints (seen with 23.11), and does not release it when nodes come back.
-        """
+        """Keep a pending job off `nodes`, as far as `avoidance` lets it; returns those that it may get all the same."""
         fields = self._show_fields(job_id)
         if not fields:
             return ()
-        avoided = list(expand(fields[0].get("ExcNodeList", "")))
-        known = len(avoided)
-        needed = int(re.sub(r"\D.*", "", fields[0].get("NumNodes", "")) or 1)  # `4`, or `4-4` while it is pending
-        pools = self._in_service(fields[0].get("Partition", ""))
-        for node in dict.fromkeys(nodes):
-            rest = {*avoided, node}
-            if node not in avoided and any(len(pool - rest) >= needed for pool in pools):
-                avoided.append(node)
-        if len(avoided) > known:
-            self._ask(("scontrol", *self._clusters, "update", f"JobId={job_id}", f"ExcNodeList={fold(avoided)}"))
-        return tuple(node for node in dict.fromkeys(nodes) if node not in avoided)
+        states = parse_sinfo(self._ask(self._sinfo(f"--partition={fields[0].get('Partition', '')}")))
+        avoided, more = avoidance(fields[0], states.values(), nodes)
+        if more:
+            self.update(job_id, "ExcNodeList", fold((*avoided, *more)))
+        return tuple(node for node in nodes if node not in avoided and node not in more)
 
-    def exclude_none(self, job_id: int) -> None:
-        """Let a pending job go to any node. One that Slurm held with BadConstraints is queued again by that."""
-        self._ask(("scontrol", *self._clusters, "update", f"JobId={job_id}", "ExcNodeList="))
-
-    def _in_service(self, partitions: str) -> list[set[str]]:
-        """The nodes of each of these partitions (`a,b`) that take jobs now or later without a person."""
-        argv = ("sinfo", *self._clusters, "--Node", f"--partition={partitions}", "--noheader")
-        nodes = parse_sinfo(self._ask((*argv, f"--format={SINFO_FORMAT}"))).values()
-        usable = [node for node in nodes if not node.condition.broken and node.condition not in _LEAVING]
-        return [{node.name for node in usable if name in node.partitions} for name in partitions.split(",")]
+    def update(self, job_id: int, field: str, value: str) -> None:
+        """Change one field of a job, by the name that scontrol gives it."""
+        self._ask(("scontrol", *self._clusters, "update", f"JobId={job_id}", f"{field}={value}"))
 
     # -- calling ---------------------------------------------------------------------------------------------
 

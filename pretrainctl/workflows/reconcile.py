@@ -160,7 +160,7 @@ def _free_held(run: RunFolder, slurm: Slurm, jobs: Sequence[Job]) -> str:
     """
     held = [job.job_id for job in jobs if job.is_waiting and job.reason == _HELD_FOR_NODES]
     for job_id in held:
-        slurm.exclude_none(job_id)
+        slurm.update(job_id, "ExcNodeList", "")
     if not held:
         return ""
     done = f"job {', '.join(map(str, held))} was held ({_HELD_FOR_NODES}): it may go to any node now"
