@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pretrainctl.sandbox import Sandbox
-from tests.sandbox.test_slurm_away import kill_controller, start_controller
+from tests.sandbox.test_slurm_away import start_controller
 from tests.sandbox.training_runs import Site, TrainingRun, wait_until
 
 pytestmark = pytest.mark.usefixtures("sandbox")
@@ -49,7 +51,9 @@ def no_room_for_the_fence(run: TrainingRun, _sandbox: Sandbox) -> Iterator[None]
 
 @contextmanager
 def no_controller(_run: TrainingRun, sandbox: Sandbox) -> Iterator[None]:
-    kill_controller(sandbox)
+    pid = sandbox.status().daemons["slurmctld"]
+    assert pid is not None
+    os.kill(pid, signal.SIGTERM)  # it saves what it knows: after a SIGKILL it would start the job once more
     yield
     start_controller(sandbox)
 

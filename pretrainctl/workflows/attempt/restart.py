@@ -77,9 +77,14 @@ class Restart:
         self._failed_at: float | None = None
 
     def prepare(self) -> None:
-        """Make the folder, and the fence against earlier restarts; after an OSError it can be called again."""
+        """Make the folder, and the fence against earlier restarts, and see that Slurm answers; after an OSError or a
+        SlurmError it can be called again.
+
+        Without its controller no srun starts: that would look like a program that fails before its first step.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
         codec.write(contract.fence_file(self.attempt.run.path), Fence(self.attempt.number, self.number))
+        self.attempt.slurm.step_ids(self.attempt.record.job_id)
 
     def run(self) -> RestartEnd:
         """Start, watch, and return how it ended; on return no task of it runs on a node that answers."""

@@ -142,7 +142,7 @@ def _train(attempt: Attempt, watch: NodeWatch, chain: Chain) -> tuple[Decision, 
             return Decision(Action.HAND_OVER, reason), FailureClass.NODE_FAILURE.value
         resume_tag = patience.until("the checkpoints", functools.partial(_open_gate, attempt, number))
         restart = Restart(attempt, watch, chain, number, usable[:needed], resume_tag)
-        patience.until("the run folder", restart.prepare)
+        patience.until("the run folder, and Slurm", restart.prepare)
         end = restart.run()
         diagnosis = diagnose(
             evidence_of(
