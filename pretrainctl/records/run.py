@@ -163,11 +163,12 @@ class Action(Enum):
 
 @dataclass(frozen=True)
 class Decision:
-    """What was decided, and the reason as people read it."""
+    """What was decided, and the reason as people read it. `pause`: seconds to wait before it is done."""
 
     action: Action
     reason: str
     exclude: tuple[str, ...] = ()
+    pause: float = 0.0
 
 
 def run_id_for(name: str, salt: str) -> str:

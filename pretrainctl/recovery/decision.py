@@ -2,8 +2,8 @@
 
 `policies` has what each class calls for. A class that restarts does so here while enough healthy nodes, time and
 budget are there, else the chained job goes on. An error that restarts once stops the chain where it comes twice in a
-row at the same step, with no newer checkpoint. `progress_gate` ends what goes on for other reasons without getting
-anywhere.
+row at the same step, with no newer checkpoint; one that may pass by itself is waited for before. `progress_gate` ends
+what goes on for other reasons without getting anywhere.
 
 Nodes are left out where the diagnosis names them and its class lays it on nodes: the first time where the fault is the
 node's own, the second time where a node is only a suspect.
@@ -11,6 +11,7 @@ node's own, the second time where a node is only a suspect.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -108,14 +109,20 @@ def decide(
     do a step in that time is not begun.
     """
     forbidden = stops_chain(diagnosis)
-    if forbidden is not None:
-        return forbidden
     kind = FailureClass(diagnosis.failure_class)
+    pauses = _pauses(diagnosis)
+    times = _same_error(kind, history)
+    # What is full may be emptied, what lasts may be repaired, within the pauses: they cost less than a night.
+    if forbidden is not None and (not pauses or times > len(pauses)):
+        return forbidden
     exclude = _left_out(diagnosis, history)
     if POLICIES[kind].course is Course.HAND_OVER:
         return Decision(Action.HAND_OVER, diagnosis.message, exclude)
-    repeated = _repeated(kind, history)
-    if repeated:
+    if POLICIES[kind].course in _ONCE and times > max(1, len(pauses)):
+        last = history[-1].end_step
+        where = "before the first step" if last is None else f"after step {last}"
+        often = "twice" if times == 2 else f"{times} times"
+        repeated = f"the same error {often} in a row {where}, and no newer checkpoint"
         return Decision(Action.STOP, f"{diagnosis.message}; {repeated}", diagnosis.nodes)
     # A dead node is not among the healthy ones; one that is bad and alive is.
     usable = healthy_nodes - (len(exclude) if kind is not FailureClass.NODE_FAILURE else 0)
@@ -130,7 +137,9 @@ def decide(
         why = f"{seconds_left:.0f} s are left, a start takes {seconds_to_first_step:.0f} s"
     else:
         reason = f"{diagnosis.message}; {usable} healthy nodes are here, {needed_nodes} are needed"
-        return Decision(Action.RESTART_HERE, reason, exclude)
+        pause = pauses[min(times, len(pauses)) - 1] if pauses else 0.0
+        reason += f"; after a pause of {pause:.0f} s" if pause else ""
+        return Decision(Action.RESTART_HERE, reason, exclude, pause)
     return Decision(Action.HAND_OVER, f"{diagnosis.message}; {why}", exclude)
 
 
@@ -152,16 +161,21 @@ def _left_out(diagnosis: Diagnosis, history: Sequence[RestartSummary]) -> tuple[
     return tuple(node for node in diagnosis.nodes if node in before)
 
 
-def _repeated(kind: FailureClass, history: Sequence[RestartSummary]) -> str:
-    """Says so where the last two restarts failed in the same way at the same step for nothing."""
-    if POLICIES[kind].course not in _ONCE or len(history) < 2:
-        return ""
-    before, last = history[-2], history[-1]
-    same = before.failure_class == last.failure_class == kind.value
-    if not same or before.end_step != last.end_step or last.checkpoint_step > before.checkpoint_step:
-        return ""
-    where = "before the first step" if last.end_step is None else f"after step {last.end_step}"
-    return f"the same error twice in a row {where}, and no newer checkpoint"
+def _pauses(diagnosis: Diagnosis) -> tuple[float, ...]:
+    """Those of the class; an error of the program of which no line is known is as good as unknown."""
+    kind = FailureClass(diagnosis.failure_class)
+    wordless = kind is FailureClass.APPLICATION_ERROR and diagnosis.confidence == "low"
+    return POLICIES[FailureClass.UNKNOWN if wordless else kind].pauses
+
+
+def _same_error(kind: FailureClass, history: Sequence[RestartSummary]) -> int:
+    """How many restarts in a row, the last included, failed in this way at the same step for nothing."""
+    times = 1
+    for before, last in itertools.pairwise(history):
+        same = before.failure_class == last.failure_class == kind.value
+        stuck = before.end_step == last.end_step and last.checkpoint_step <= before.checkpoint_step
+        times = times + 1 if same and stuck else 1
+    return times
 
 
 def progress_gate(history: Sequence[AttemptSummary], rule: RecoveryRule) -> Decision | None:

@@ -245,8 +245,13 @@ def _program_failed(evidence: Evidence, told: LogVerdict | None) -> Diagnosis | 
         return _diagnosis(evidence, told, FailureClass.UNKNOWN, message, confidence="low")
     if failure.status in (ExitCode.REACHED, ExitCode.CHECKPOINTED):
         return None
-    message = f"{who} ended with status {failure.status} {when}" + (f": {raised}" if raised else "")
-    return _diagnosis(evidence, told, FailureClass.APPLICATION_ERROR, message, confidence="medium")
+    message = f"{who} ended with status {failure.status} {when}"
+    if raised:
+        message += f": {raised}"
+    elif told is not None:
+        message += f"; the log shows only a consequence: {told.line}"
+    confidence: Confidence = "medium" if raised else "low"
+    return _diagnosis(evidence, told, FailureClass.APPLICATION_ERROR, message, confidence=confidence)
 
 
 def _from_log(evidence: Evidence, told: LogVerdict) -> Diagnosis:

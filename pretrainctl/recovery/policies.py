@@ -5,7 +5,8 @@
 | finish | nothing more: the target was reached |
 | hand_over | the allocation ends: the chained job goes on |
 | restart | here while nodes, time and budget last, else in the chained job |
-| restart_once | the same, but the same error at the same step with no newer checkpoint stops the chain |
+| restart_once | the same, but the same error at the same step with no newer checkpoint stops the chain; what may
+pass by itself first gets the pauses of its row, each before one more try |
 | exclude_node | restart, without the nodes that are named |
 | fall_back | restart_once, from an older complete checkpoint: the checkpoint gate sets the bad one aside |
 | stop | nothing goes on until a person has acted and says `resume` |
@@ -72,14 +73,21 @@ class Course(str, Enum):
 
 @dataclass(frozen=True)
 class Policy:
-    """`why` is why a STOP is one, as the decision says it; `hint` what a person can do, or need not do."""
+    """`why` is why a STOP is one, as the decision says it; `hint` what a person can do, or need not do.
+
+    `pauses`: seconds before each new try of what may pass by itself, where the same error came once, twice ...
+    """
 
     course: Course
     hint: str
     why: str = ""
+    pauses: tuple[float, ...] = ()
 
 
 _AGAIN = "nothing goes on until `resume`"
+_AWAY = (30.0, 120.0)
+"""A file server that fails over, or a quota that is being raised, takes a minute or two."""
+_PERHAPS_AWAY = (0.0, 120.0)
 
 POLICIES: dict[FailureClass, Policy] = {
     FailureClass.FINISHED: Policy(Course.FINISH, "nothing to do"),
@@ -110,7 +118,9 @@ POLICIES: dict[FailureClass, Policy] = {
         Course.RESTART_ONCE, "a smaller micro batch, more recomputation, a higher ZeRO stage or more model parallelism"
     ),
     FailureClass.FILESYSTEM: Policy(
-        Course.RESTART_ONCE, "see whether the path can be read and written from the node that is named"
+        Course.RESTART_ONCE,
+        "see whether the path can be read and written from the node that is named",
+        pauses=_AWAY,
     ),
     FailureClass.QUOTA: Policy(
         Course.STOP,
@@ -153,5 +163,6 @@ POLICIES: dict[FailureClass, Policy] = {
     FailureClass.UNKNOWN: Policy(
         Course.RESTART_ONCE,
         "read the end of the log and Slurm's own: `sacct -j JOB -o State,ExitCode,NodeList,Comment`",
+        pauses=_PERHAPS_AWAY,
     ),
 }

@@ -20,13 +20,16 @@ __all__ = ["claim", "rival"]
 
 
 def claim(run_dir: Path, record: AttemptRecord) -> AttemptRecord:
-    """Take the next free attempt number for `record`; returns it with that number."""
+    """Take the next free attempt number for `record`; returns it with that number.
+
+    After an OSError it can be called again.
+    """
     number = ledger.newest_attempt(run_dir) + 1
     while True:
         mine = replace(record, attempt=number)
         target = contract.attempt_dir(run_dir, number)
         aside = target.with_name(f".{target.name}.{record.job_id}.{os.getpid()}")
-        (aside / "events").mkdir(parents=True)
+        (aside / "events").mkdir(parents=True, exist_ok=True)  # of a try that failed half way
         codec.write(aside / "attempt.json", mine)
         try:
             aside.rename(target)

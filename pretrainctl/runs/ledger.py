@@ -74,9 +74,10 @@ def read_events(run_dir: Path, attempt: int | None = None) -> list[Event]:
 
 
 def set_aside_unreadable(run_dir: Path) -> list[Path]:
-    """Rename events and attempt records that cannot be read to `*.unreadable`, and return where they are now.
+    """Rename events and attempt records that hold no record to `*.unreadable`, and return where they are now.
 
-    For the attempt only: a night is not lost to one empty file. The caller records it as an event.
+    For the attempt only: a night is not lost to one empty file. The caller records it as an event. One that the file
+    system does not give may be whole: it stays, and its LedgerError is raised.
     """
     moved: list[Path | None] = []
     for number in range(newest_attempt(run_dir) + 1):
@@ -90,7 +91,9 @@ def _set_aside(kind: type[Event | AttemptRecord], path: Path) -> Path | None:
     try:
         if path.exists():
             codec.read(kind, path)
-    except LedgerError:
+    except LedgerError as error:
+        if isinstance(error.__cause__, OSError):
+            raise
         return path.rename(path.with_name(f"{path.name}.unreadable"))
     return None
 

@@ -14,8 +14,9 @@ from pathlib import Path
 from pretrainctl import process
 from pretrainctl.errors import CommandError, MissingError, SlurmError
 from pretrainctl.records.job import Job, JobClass, StateMeaning
+from pretrainctl.slurm.avoidance import avoidance
 from pretrainctl.slurm.environment import clean_environment, query_environment
-from pretrainctl.slurm.nodes import expand, fold
+from pretrainctl.slurm.nodes import fold
 from pretrainctl.slurm.parse import (
     SACCT_FIELDS,
     SQUEUE_FORMAT,
@@ -238,10 +239,10 @@ class Slurm:
         """What Slurm says of these nodes; a node that Slurm does not know is absent."""
         if not names:
             return {}
-        nodes = f"--nodes={','.join(names)}"
-        return parse_sinfo(
-            self._ask(("sinfo", *self._clusters, "--Node", nodes, "--noheader", f"--format={SINFO_FORMAT}"))
-        )
+        return parse_sinfo(self._ask(self._sinfo(f"--nodes={','.join(names)}")))
+
+    def _sinfo(self, chosen: str) -> tuple[str, ...]:
+        return ("sinfo", *self._clusters, "--Node", chosen, "--noheader", f"--format={SINFO_FORMAT}")
 
     def site(self) -> tuple[dict[str, str], dict[str, Partition]]:
         """The controller's configuration, and its partitions by name."""
@@ -276,6 +277,10 @@ class Slurm:
         fields = self._show_fields(job_id)
         return bool(fields) and fields[0].get("PreemptTime", "None") not in {"None", "Unknown", ""}
 
+    def comment(self, job_id: int) -> str:
+        """The comment on a job, empty for none."""
+        return next(iter(self._show_fields(job_id)), {}).get("Comment", "").removeprefix("(null)")
+
     # -- acting ----------------------------------------------------------------------------------------------
 
     def cancel(self, ids: Sequence[int], *, signal: str | None = None, timeout: float = _QUERY_TIMEOUT) -> None:
@@ -285,12 +290,20 @@ class Slurm:
             argv = ("scancel", *self._clusters, *chosen, *map(str, ids))
             self._ask(argv, timeout=timeout, nothing=_NO_SUCH_JOB)
 
-    def exclude(self, job_id: int, nodes: Sequence[str]) -> None:
-        """Keep a pending job off `nodes`, besides those that it avoids already."""
+    def exclude(self, job_id: int, nodes: Sequence[str]) -> tuple[str, ...]:
+        """Keep a pending job off `nodes`, as far as `avoidance` lets it; returns those that it may get all the same."""
         fields = self._show_fields(job_id)
-        avoided = expand(fields[0].get("ExcNodeList", "")) if fields else ()
-        every = fold(tuple(dict.fromkeys((*avoided, *nodes))))
-        self._ask(("scontrol", *self._clusters, "update", f"JobId={job_id}", f"ExcNodeList={every}"))
+        if not fields:
+            return ()
+        states = parse_sinfo(self._ask(self._sinfo(f"--partition={fields[0].get('Partition', '')}")))
+        avoided, more = avoidance(fields[0], states.values(), nodes)
+        if more:
+            self.update(job_id, "ExcNodeList", fold((*avoided, *more)))
+        return tuple(node for node in nodes if node not in avoided and node not in more)
+
+    def update(self, job_id: int, field: str, value: str) -> None:
+        """Change one field of a job, by the name that scontrol gives it."""
+        self._ask(("scontrol", *self._clusters, "update", f"JobId={job_id}", f"{field}={value}"))
 
     # -- calling ---------------------------------------------------------------------------------------------
 

@@ -21,6 +21,9 @@ from pretrainctl.workflows.reach import reach_own
 
 __all__ = ["Look", "reconcile"]
 
+_HELD_FOR_NODES = "BadConstraints"
+"""Slurm's reason for a job that fits no nodes: one of ours avoided too many."""
+
 
 @dataclass(frozen=True)
 class Look:
@@ -102,7 +105,7 @@ def _reconcile_one(run: RunFolder, slurm: Slurm, jobs: Sequence[Job] | None) -> 
         ledger.append(run.path, "submitted", f"found job {job_id} by its name", data={"job_id": job_id})
     if state.finished is not None or state.stopped is not None:
         return _settle(run, state, slurm, queued, running)
-    return _carry_on(run, events, slurm, queued, running), True
+    return _carry_on(run, events, slurm, jobs), True
 
 
 def _headless(run: RunFolder, state: RunState, jobs: Sequence[Job]) -> AttemptRecord | None:
@@ -133,16 +136,19 @@ def _settle(
     return Outcome(run.record.name, message, tuple(gone)), bool(gone or running)
 
 
-def _carry_on(
-    run: RunFolder, events: Sequence[Event], slurm: Slurm, queued: Sequence[int], running: Sequence[int]
-) -> Outcome:
-    """See that a run that is neither finished nor stopped has a job, unless its last end says that it stops."""
+def _carry_on(run: RunFolder, events: Sequence[Event], slurm: Slurm, jobs: Sequence[Job]) -> Outcome:
+    """See that a run that is neither finished nor stopped has a job that can start, unless its last end says that it
+    stops."""
+    queued = [job.job_id for job in jobs if job.is_waiting]
+    running = [job.job_id for job in jobs if job.is_running]
     launch = run.launch()
     if queued or running:
+        freed = _free_held(run, slurm, jobs)
         submitted: tuple[int, ...] = ()
         if launch.chain == "prequeued":
             submitted, _ = queue_jobs(run, launch, slurm, already=len(queued) + len(running))
         message = f"running job {running[0]}" if running else f"queued job {queued[0]}"
+        message += f"; {freed}" if freed else ""
         return Outcome(run.record.name, message + (f"; queued {len(submitted)} more" if submitted else ""), submitted)
     lost = _lost_before_their_attempt(run, events, slurm)
     if lost:
@@ -159,6 +165,21 @@ def _carry_on(
         return Outcome(run.record.name, f"nothing queued: {error}")
     why = past.diagnosis.message if past is not None else "no attempt yet"
     return Outcome(run.record.name, f"queued job {submitted[0]} ({why})", submitted)
+
+
+def _free_held(run: RunFolder, slurm: Slurm, jobs: Sequence[Job]) -> str:
+    """Let queued jobs go to any node where too few were left to them; what was done, empty for nothing.
+
+    Slurm holds them for ever, also when the nodes that they avoid are well again.
+    """
+    held = [job.job_id for job in jobs if job.is_waiting and job.reason == _HELD_FOR_NODES]
+    for job_id in held:
+        slurm.update(job_id, "ExcNodeList", "")
+    if not held:
+        return ""
+    done = f"job {', '.join(map(str, held))} was held ({_HELD_FOR_NODES}): it may go to any node now"
+    ledger.append(run.path, "note", done, data={"job_ids": held})
+    return done
 
 
 def _lost_before_their_attempt(run: RunFolder, events: Sequence[Event], slurm: Slurm) -> str:

@@ -10,6 +10,7 @@ _SLURM = "SchedMD/slurm: slurmstepd and srun"
 _ERRNO = "errno(3), as Python prints it"
 _TORCH = "pytorch/pytorch: c10 and torch.distributed"
 _NCCL = "NVIDIA/nccl: src/transport/net_ib.cc, src/misc/ibvwrap.cc; NVIDIA/nccl#905"
+_WRITER = "pytorch/pytorch: caffe2/serialize/inline_container.cc"
 _XID = "NVIDIA, XID errors; NVIDIA/open-gpu-kernel-modules#507"
 _NODE = r"(?P<node>[\w.-]+)"
 _SHM = "fewer loader workers, or a larger /dev/shm on the node or in the container"
@@ -186,7 +187,16 @@ MACHINE: tuple[Signature, ...] = (
         "environment",
         "a permission is missing",
         _ERRNO,
+        start_only=True,
         hint="see whose the path is, and whether it is a cache that belongs elsewhere",
+    ),
+    root(
+        "rror",
+        r"\[Errno (?:1|13)\]|PermissionError:",
+        "filesystem",
+        "a permission that was there is missing",
+        _ERRNO,
+        hint="see who changed the path, or whether its file system answers",
     ),
     root(
         "rror",
@@ -203,5 +213,19 @@ MACHINE: tuple[Signature, ...] = (
         "filesystem",
         "a file system did not answer",
         _ERRNO,
+    ),
+    root(
+        "could not be written",
+        r"error: \S.* could not be written: ",
+        "filesystem",
+        "a file could not be written",
+        "pretrainctl: trainer/checkpoint.py",
+    ),
+    *(
+        root(clue, pattern, "filesystem", "a file could not be written", _WRITER)
+        for clue, pattern in (
+            ("PytorchStreamWriter", r"PytorchStreamWriter failed writing"),
+            ("unexpected pos", r"RuntimeError: .*unexpected pos \d+ vs \d+"),
+        )
     ),
 )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
-import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pretrainctl.errors import RunError
@@ -17,6 +17,7 @@ from pretrainctl.runs import ledger
 from pretrainctl.runs.folder import RunFolder
 from pretrainctl.slurm.client import Slurm
 from pretrainctl.slurm.nodes import expand
+from pretrainctl.workflows.attempt.patience import say
 from pretrainctl.workflows.attempt.signals import Signals
 
 __all__ = ["Attempt", "this_job"]
@@ -31,6 +32,7 @@ class Attempt:
     record: AttemptRecord
     slurm: Slurm
     signals: Signals
+    _unwritten: list[tuple[EventKind, str, dict[str, Any]]] = field(default_factory=list)
 
     @property
     def number(self) -> int:
@@ -38,9 +40,22 @@ class Attempt:
         return self.record.attempt
 
     def event(self, kind: EventKind, message: str, data: Mapping[str, Any] | None = None) -> None:
-        """Write an event of this attempt, and say it in the job's own log."""
-        ledger.append(self.run.path, kind, message, attempt=self.number, data=data)
-        print(f"pretrainctl: attempt {self.number}: {message}", file=sys.stderr, flush=True)
+        """Write an event of this attempt, and say it in the job's own log.
+
+        Where the file system refuses it, it is kept and written before the next one: an attempt does not end, and
+        its ranks do not die, for want of a line in the ledger.
+        """
+        say(f"attempt {self.number}: {message}")
+        self._unwritten.append((kind, message, dict(data or {})))
+        with contextlib.suppress(OSError):
+            self.write_events()
+
+    def write_events(self) -> None:
+        """Write events that could not be written when they happened; OSError where they still cannot."""
+        while self._unwritten:
+            kind, message, data = self._unwritten[0]
+            ledger.append(self.run.path, kind, message, attempt=self.number, data=data)
+            del self._unwritten[0]
 
 
 def this_job() -> AttemptRecord:

@@ -76,10 +76,18 @@ class Restart:
         self._step: str | None = None
         self._failed_at: float | None = None
 
+    def prepare(self) -> None:
+        """Make the folder, and the fence against earlier restarts, and see that Slurm answers; after an OSError or a
+        SlurmError it can be called again.
+
+        Without its controller no srun starts: that would look like a program that fails before its first step.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        codec.write(contract.fence_file(self.attempt.run.path), Fence(self.attempt.number, self.number))
+        self.attempt.slurm.step_ids(self.attempt.record.job_id)
+
     def run(self) -> RestartEnd:
         """Start, watch, and return how it ended; on return no task of it runs on a node that answers."""
-        self.folder.mkdir(parents=True)
-        codec.write(contract.fence_file(self.attempt.run.path), Fence(self.attempt.number, self.number))
         with (self.folder / "training.log").open("ab") as log:
             child = process.start(
                 steps.training_argv(
@@ -146,7 +154,10 @@ class Restart:
         signals = self.attempt.signals
         if self._asked is None and (signals.time_limit_near or signals.terminated):
             reason = "time_limit" if signals.time_limit_near else "terminated"
-            self._asked = ask(self.attempt.run.path, "save_and_exit", self.attempt.number, reason)
+            try:
+                self._asked = ask(self.attempt.run.path, "save_and_exit", self.attempt.number, reason)
+            except OSError:
+                return  # the next tick tries again: the ranks still train
             self.attempt.event("save_asked", f"asked for a save and the end: {reason}", {"reason": reason})
 
     def _end(self, child: process.Child, dead: Sequence[DeadNode]) -> int | None:

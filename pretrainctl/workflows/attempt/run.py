@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import time
 from pathlib import Path
 
 from pretrainctl.errors import CheckpointError, PretrainctlError, SlurmError, UnreadableError
@@ -12,7 +11,7 @@ from pretrainctl.frameworks.checkpoint_gate import gate
 from pretrainctl.records import codec, contract
 from pretrainctl.records.contract import Fence
 from pretrainctl.records.job import JobClass
-from pretrainctl.records.run import Action, Decision, Diagnosis
+from pretrainctl.records.run import Action, AttemptRecord, Decision, Diagnosis
 from pretrainctl.recovery import decision as decisions
 from pretrainctl.recovery.diagnosis import FailureClass, diagnose
 from pretrainctl.recovery.placement import Placement
@@ -24,14 +23,17 @@ from pretrainctl.slurm.client import Slurm
 from pretrainctl.workflows.attempt.chain import Chain
 from pretrainctl.workflows.attempt.context import Attempt, this_job
 from pretrainctl.workflows.attempt.node_watch import NodeWatch
+from pretrainctl.workflows.attempt.patience import MAY_PASS, Patience, say
 from pretrainctl.workflows.attempt.restart import Restart, RestartEnd
 from pretrainctl.workflows.attempt.signals import Signals
-from pretrainctl.workflows.look_back import evidence_of, expected_checkpoint, look_back, restart_summaries
+from pretrainctl.workflows.look_back import Past, evidence_of, expected_checkpoint, look_back, restart_summaries
 
 __all__ = ["run_attempt"]
 
-_RIVAL_PATIENCE = 120.0
-"""Seconds to go on asking whether an earlier attempt is alive, before leaving without having trained."""
+_IDLE_PAUSE = 120.0
+"""Seconds that a job which could do nothing waits before it hands over: the next would most likely find the same."""
+_STOP_LOOK = 2.0
+"""Seconds between two looks whether people have stopped the run, in a pause."""
 
 
 def run_attempt(run_dir: Path) -> int:
@@ -41,19 +43,41 @@ def run_attempt(run_dir: Path) -> int:
     """
     signals = Signals()
     signals.install()
-    run = RunFolder(run_dir)
-    moved = ledger.set_aside_unreadable(run.path)
-    attempt = Attempt(run, run.launch(), claim(run.path, this_job()), Slurm(), signals)
+    job = this_job()
+    patience = Patience(signals)
+    run = patience.until("the run folder", lambda: RunFolder(run_dir))
+    launch = patience.until("launch.json", run.launch)
+    slurm = Slurm()
+    chain = Chain(run, launch, slurm, job.job_id)
+    # First of all: whatever ends this job from now on, another goes on.
+    if not _is_over(run):
+        chain.ensure()
+    try:
+        moved = patience.until("the ledger", lambda: ledger.set_aside_unreadable(run.path))
+        record = patience.until("a place for this attempt", lambda: claim(run.path, job))
+    except (PretrainctlError, OSError) as error:
+        return _leave_idle(chain, patience, f"this job could not take the run: {error}")
+    attempt = Attempt(run, launch, record, slurm, signals)
     attempt.event(
         "claimed",
-        f"job {attempt.record.job_id} on {len(attempt.record.nodes)} nodes, batch host {attempt.record.host}",
-        {"job_id": attempt.record.job_id, "slurm_restart": attempt.record.slurm_restart},
+        f"job {record.job_id} on {len(record.nodes)} nodes, batch host {record.host}",
+        {"job_id": record.job_id, "slurm_restart": record.slurm_restart},
     )
+    chain.adopt(attempt)
     for path in moved:
         attempt.event("set_aside", f"an unreadable event was set aside as {path.name}", {"path": str(path)})
-    chain = Chain(attempt)
     try:
-        decision, failure_class = _carry(attempt, chain)
+        patience.until("the ledger", attempt.write_events)
+        other = patience.until("Slurm's word on earlier attempts", lambda: _find_rival(attempt))
+    except (PretrainctlError, OSError) as error:
+        message = f"whether an earlier attempt is alive cannot be known: {error}"
+        attempt.event("refused", message)
+        return _leave_idle(chain, patience, message)
+    if other is not None:  # it has a chain of its own
+        attempt.event("refused", f"attempt {other.attempt} owns the run: its job {other.job_id} is alive")
+        return 0
+    try:
+        decision, failure_class = _carry(attempt, chain, patience)
     except UnreadableError as error:
         decision, failure_class = Decision(Action.HAND_OVER, str(error)), FailureClass.UNKNOWN.value
     except CheckpointError as error:
@@ -64,16 +88,22 @@ def run_attempt(run_dir: Path) -> int:
             Decision(Action.HAND_OVER, f"this attempt failed: {error}"),
             FailureClass.UNKNOWN.value,
         )
-    return _leave(attempt, chain, decision, failure_class)
+    return _leave(attempt, chain, patience, decision, failure_class)
 
 
-def _carry(attempt: Attempt, chain: Chain) -> tuple[Decision, str]:
-    other = _find_rival(attempt)
-    if other is not None:
-        attempt.event("refused", other)
-        return Decision(Action.WAIT, other), "unknown"
-    codec.write(contract.fence_file(attempt.run.path), Fence(attempt.number, 0))
-    state = fold(ledger.read_events(attempt.run.path))
+def _is_over(run: RunFolder) -> bool:
+    """Whether the ledger says that nothing goes on; False where it cannot be read."""
+    try:
+        state = fold(ledger.read_events(run.path))
+    except MAY_PASS:
+        return False
+    return state.finished is not None or state.stopped is not None
+
+
+def _carry(attempt: Attempt, chain: Chain, patience: Patience) -> tuple[Decision, str]:
+    fence = Fence(attempt.number, 0)
+    patience.until("the fence", lambda: codec.write(contract.fence_file(attempt.run.path), fence))
+    state = fold(patience.until("the ledger", lambda: ledger.read_events(attempt.run.path)))
     if state.finished is not None:
         return Decision(Action.FINISH, "the run was finished before"), "finished"
     if state.stopped is not None:
@@ -81,8 +111,8 @@ def _carry(attempt: Attempt, chain: Chain) -> tuple[Decision, str]:
     watch = NodeWatch(attempt)
     watch.start()
     try:
-        chain.queue()
-        past = look_back(attempt.run, attempt.slurm, before=attempt.number)
+        chain.ensure()
+        past = patience.until("the last attempt's end", lambda: _look_back(attempt))
         if past is not None:
             attempt.event("looked_back", past.diagnosis.message, {"class": past.diagnosis.failure_class})
             if past.stop is not None:
@@ -92,19 +122,27 @@ def _carry(attempt: Attempt, chain: Chain) -> tuple[Decision, str]:
         watch.stop()
 
 
+def _look_back(attempt: Attempt) -> Past | None:
+    return look_back(attempt.run, attempt.slurm, before=attempt.number)
+
+
 def _train(attempt: Attempt, watch: NodeWatch, chain: Chain) -> tuple[Decision, str]:
     needed = attempt.launch.srun.nodes
+    patience = Patience(attempt.signals, idle=watch.poll)
     watch.wait_for_first_beats()
     number = 0
     left_out: set[str] = set()
     while True:
         usable = [node for node in watch.healthy() if node not in left_out]
         if len(usable) < needed:
-            chain.keep_off(tuple(dict.fromkeys((*watch.dead, *left_out))))
+            avoided = chain.keep_off(tuple(dict.fromkeys((*watch.dead, *left_out))))
+            if number == 0 and not avoided:
+                patience.pause(_IDLE_PAUSE)  # until Slurm knows, the chained job would get the same nodes
             reason = f"{len(usable)} healthy nodes are left, {needed} are needed"
             return Decision(Action.HAND_OVER, reason), FailureClass.NODE_FAILURE.value
-        resume_tag = _open_gate(attempt, number)
+        resume_tag = patience.until("the checkpoints", functools.partial(_open_gate, attempt, number))
         restart = Restart(attempt, watch, chain, number, usable[:needed], resume_tag)
+        patience.until("the run folder, and Slurm", restart.prepare)
         end = restart.run()
         diagnosis = diagnose(
             evidence_of(
@@ -130,9 +168,10 @@ def _train(attempt: Attempt, watch: NodeWatch, chain: Chain) -> tuple[Decision, 
                 "hint": decisions.hint_of(diagnosis),
             },
         )
+        patience.until("the ledger", attempt.write_events)
         decision = _stopped_meanwhile(attempt, diagnosis) or decisions.decide(
             diagnosis,
-            restart_summaries(attempt.run, attempt.number),
+            patience.until("the ledger", functools.partial(restart_summaries, attempt.run, attempt.number)),
             attempt.launch.recovery,
             healthy_nodes=len(set(watch.healthy()) - left_out),
             needed_nodes=needed,
@@ -147,7 +186,27 @@ def _train(attempt: Attempt, watch: NodeWatch, chain: Chain) -> tuple[Decision, 
         if decision.action is not Action.RESTART_HERE:
             chain.keep_off(tuple(dict.fromkeys((*watch.dead, *left_out))))
             return decision, diagnosis.failure_class
+        changed = _wait(attempt, watch, patience, diagnosis, decision.pause)
+        if changed is not None:
+            return changed, diagnosis.failure_class
         number += 1
+
+
+def _wait(
+    attempt: Attempt, watch: NodeWatch, patience: Patience, diagnosis: Diagnosis, seconds: float
+) -> Decision | None:
+    """Wait before the next start, and go on watching; what is to be done instead where something else came."""
+    while seconds > 0:
+        step = min(seconds, _STOP_LOOK)
+        seconds -= step
+        if not patience.pause(step):
+            return Decision(Action.HAND_OVER, f"{diagnosis.message}; this allocation is ending")
+        watch.note_dead()
+        with contextlib.suppress(*MAY_PASS):
+            stopped = _stopped_meanwhile(attempt, diagnosis)
+            if stopped is not None:
+                return stopped
+    return None
 
 
 def _stopped_meanwhile(attempt: Attempt, diagnosis: Diagnosis) -> Decision | None:
@@ -199,23 +258,8 @@ def _open_gate(attempt: Attempt, restart: int) -> str | None:
     return result.resume_tag
 
 
-def _find_rival(attempt: Attempt) -> str | None:
-    """Why this attempt must not run, or None. What cannot be known within patience counts as a rival."""
-    deadline = time.monotonic() + _RIVAL_PATIENCE
-    pause = 1.0
-    while True:
-        try:
-            running = functools.partial(_running, attempt.slurm)
-            other = rival(attempt.run.attempts(), attempt.record, attempt.run.path, running)
-        except SlurmError as error:
-            if time.monotonic() > deadline or attempt.signals.terminated:
-                return f"whether an earlier attempt is alive cannot be known: {error}"
-            time.sleep(pause)
-            pause = min(2 * pause, 15.0)
-            continue
-        if other is None:
-            return None
-        return f"attempt {other.attempt} owns the run: its job {other.job_id} is alive"
+def _find_rival(attempt: Attempt) -> AttemptRecord | None:
+    return rival(attempt.run.attempts(), attempt.record, attempt.run.path, functools.partial(_running, attempt.slurm))
 
 
 def _running(slurm: Slurm, job_ids: list[int]) -> set[int]:
@@ -223,24 +267,47 @@ def _running(slurm: Slurm, job_ids: list[int]) -> set[int]:
     return {job_id for job_id, job in jobs.items() if job.is_running}
 
 
-def _leave(attempt: Attempt, chain: Chain, decision: Decision, failure_class: str) -> int:
+def _leave_idle(chain: Chain, patience: Patience, message: str) -> int:
+    """Leave without the run, for a reason that may pass: the chained job tries again, a bounded number of times."""
+    say(message)
+    chain.last_try(patience)
+    patience.pause(_IDLE_PAUSE)
+    return 0 if chain.hand_over_idle() else 1
+
+
+def _leave(attempt: Attempt, chain: Chain, patience: Patience, decision: Decision, failure_class: str) -> int:
     """Write how the attempt ends, settle the queue, and say what the batch script ends with."""
-    if decision.action is Action.WAIT:
-        return 0
     if failure_class == FailureClass.FENCED.value:
         # Another attempt has the run: its state and its queue are no longer ours to settle.
         attempt.event("attempt_ended", decision.reason, {"action": "wait", "class": failure_class})
         return 0
     failed = False
     if decision.action in {Action.FINISH, Action.STOP}:
-        known = fold(ledger.read_events(attempt.run.path))
-        if decision.action is Action.FINISH and known.finished is None:
-            attempt.event("finished", decision.reason)
-        elif decision.action is Action.STOP and known.stopped is None:
-            attempt.event("stopped", decision.reason, {"class": failure_class})
-            failed = failure_class != FailureClass.USER_CANCEL.value
+        try:
+            known = fold(patience.until("the ledger", lambda: ledger.read_events(attempt.run.path)))
+            if decision.action is Action.FINISH and known.finished is None:
+                attempt.event("finished", decision.reason)
+            elif decision.action is Action.STOP and known.stopped is None:
+                attempt.event("stopped", decision.reason, {"class": failure_class})
+                failed = failure_class != FailureClass.USER_CANCEL.value
+            patience.until("the ledger", attempt.write_events)
+        except MAY_PASS as error:
+            # The chained job stays: it finds out the same, and writes it.
+            say(f"the end could not be written: {error}")
+            return 1
         chain.cancel()
     else:
-        chain.last_try()
+        chain.last_try(patience)
+        if failure_class == FailureClass.UNKNOWN.value and not _has_trained(attempt):
+            patience.pause(_IDLE_PAUSE)
     attempt.event("attempt_ended", decision.reason, {"action": decision.action.value, "class": failure_class})
+    with contextlib.suppress(OSError):
+        patience.until("the ledger", attempt.write_events)
     return 1 if failed else 0
+
+
+def _has_trained(attempt: Attempt) -> bool:
+    try:
+        return bool(attempt.run.restarts(attempt.number))
+    except OSError:
+        return False

@@ -79,9 +79,7 @@ def test_the_budget_of_an_attempt() -> None:
     assert f"all {budget} restarts" in found.reason
 
 
-@pytest.mark.parametrize(
-    "kind", ["application_error", "host_oom", "gpu_oom", "filesystem", "checkpoint_incomplete", "unknown"]
-)
+@pytest.mark.parametrize("kind", ["application_error", "host_oom", "gpu_oom", "checkpoint_incomplete"])
 @pytest.mark.parametrize("step", [None, 17])
 def test_the_same_error_twice_at_the_same_step(kind: str, step: int | None) -> None:
     found = decision(kind, restarts((kind, step, 5), (kind, step, 5)))
@@ -111,7 +109,39 @@ def test_a_fault_of_the_machine_may_come_twice(kind: str) -> None:
     assert decision(kind, restarts((kind, 17, 5), (kind, 17, 5))).action is Action.RESTART_HERE
 
 
-@pytest.mark.parametrize("kind", ["filesystem", "time_limit", "application_error"])
+PAUSES = [
+    (Diagnosis("filesystem", "why"), (30, 120)),
+    (Diagnosis("filesystem", "the disk is full", lasting=True), (30, 120)),
+    (Diagnosis("unknown", "why"), (0, 120)),
+    (Diagnosis("application_error", "rank 0 ended with status 1", confidence="low"), (0, 120)),
+]
+
+
+@pytest.mark.parametrize(("diagnosis", "pauses"), PAUSES)
+@pytest.mark.parametrize("step", [None, 17])
+def test_what_may_pass_is_waited_for_before_it_stops_the_chain(diagnosis, pauses, step) -> None:
+    ends = [(diagnosis.failure_class, step, 5)] * 3
+    for times, pause in enumerate(pauses, 1):
+        found = decide(diagnosis, restarts(*ends[:times]), RULE, healthy_nodes=2, needed_nodes=2)
+        assert (found.action, found.pause) == (Action.RESTART_HERE, pause)
+        assert (f"after a pause of {pause} s" in found.reason) == (pause > 0)
+    found = decide(diagnosis, restarts(*ends), RULE, healthy_nodes=2, needed_nodes=2)
+    assert (found.action, found.pause) == (Action.STOP, 0)
+    assert found.reason.startswith(diagnosis.message)
+    assert ("until a person acts" if diagnosis.lasting else "3 times in a row") in found.reason
+
+
+def test_another_step_or_a_newer_checkpoint_begins_the_pauses_anew() -> None:
+    for ends in ([("filesystem", 17, 5), ("filesystem", 12, 5)], [("filesystem", 17, 5), ("filesystem", 17, 15)]):
+        assert decision("filesystem", restarts(*ends)).pause == 30
+
+
+def test_what_passed_is_not_waited_for_where_the_job_ends() -> None:
+    found = decision("filesystem", job_is_ending=True)
+    assert (found.action, found.pause) == (Action.HAND_OVER, 0)
+
+
+@pytest.mark.parametrize("kind", ["time_limit", "application_error"])
 def test_what_lasts_stops_the_chain_whatever_its_class(kind: str) -> None:
     found = decide(Diagnosis(kind, "the disk is full", lasting=True), [], RULE, healthy_nodes=2, needed_nodes=2)
     assert found.action is Action.STOP

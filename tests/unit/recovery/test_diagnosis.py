@@ -365,4 +365,14 @@ def test_a_step_that_we_ended_ourselves_is_no_cancel() -> None:
 
 def test_the_node_of_the_first_bad_task() -> None:
     found = diagnose(Evidence(failure=failure(1), last_step=5))
-    assert (found.ranks, found.nodes, found.confidence) == ((3,), ("node02",), "medium")
+    assert (found.ranks, found.nodes, found.confidence) == ((3,), ("node02",), "low")
+
+
+def test_a_program_that_failed_is_told_with_the_first_line_that_says_anything() -> None:
+    first = "3: rank 3: error: /ckpt/global_step20 could not be written: file write failed"
+    echo = "1: RuntimeError: gloo/transport/tcp/pair.cc:537 Read error: Connection reset by peer"
+    known = diagnose(Evidence(log=log(echo, first), failure=failure(1), last_step=20))
+    assert known.failure_class == "filesystem"
+    assert first.removeprefix("3: ") in known.message
+    unknown = diagnose(Evidence(log=log(echo), failure=failure(1), last_step=20))
+    assert "status 1 after step 20; the log shows only a consequence: 1: RuntimeError: gloo" in unknown.message

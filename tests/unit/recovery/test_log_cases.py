@@ -210,6 +210,13 @@ def test_file_systems_and_limits_look_alike_and_need_different_answers(line: str
     assert (found.failure_class, course_of(found).value) == (kind, course)
 
 
+def test_a_permission_that_was_there_a_step_ago_is_the_file_system_s() -> None:
+    reading = LogReading(stepped=True)
+    reading.add("12: [rank12]: PermissionError: [Errno 13] Permission denied: 'ckpt'", file="training.log", number=1)
+    found = diagnose_log(reading, Placement())
+    assert (found.failure_class, course_of(found).value) == ("filesystem", "restart_once")
+
+
 KILLS = [
     ("slurmstepd: error: *** JOB 7001 ON cn011 CANCELLED AT X DUE TO PREEMPTION ***", "preempted", ()),
     ("slurmstepd: error: *** JOB 7001 ON cn011 CANCELLED AT X DUE TO NODE FAILURE, SEE ***", "node_failure", ()),

@@ -276,9 +276,46 @@ def test_cancelling_what_has_ended_is_no_error_but_a_refusal_is(slurm_with):
         slurm.cancel([6])
 
 
+def pending(excluded: str, nodes: str, partition: str = "boost") -> tuple[str, str]:
+    fields = f"JobState=PENDING ExcNodeList={excluded} NodeList= NumNodes={nodes} Partition={partition}"
+    return ("scontrol", f"JobId=5 JobName=x {fields}\n")
+
+
+def in_service(*states: str, partition: str = "boost*") -> tuple[str, str]:
+    return ("sinfo", "".join(f"{partition}|gn{16 + n:03}|{state}|(null)\n" for n, state in enumerate(states)))
+
+
 def test_excluding_nodes_adds_to_those_avoided_already(slurm_with):
-    slurm, runner, _ = slurm_with(
-        ("scontrol", "JobId=5 JobName=x JobState=PENDING ExcNodeList=gn[005,017] NodeList=\n"), ("scontrol", "")
-    )
-    slurm.exclude(5, ["gn017", "gn018"])
-    assert runner.calls[1] == ["scontrol", "update", "JobId=5", "ExcNodeList=gn[005,017-018]"]
+    slurm, runner, _ = slurm_with(pending("gn[005,017]", "2-2"), in_service(*["idle"] * 4), ("scontrol", ""))
+    assert slurm.exclude(5, ["gn017", "gn018"]) == ()
+    assert "--partition=boost" in runner.calls[1]
+    assert runner.calls[2] == ["scontrol", "update", "JobId=5", "ExcNodeList=gn[005,017-018]"]
+
+
+@pytest.mark.parametrize(
+    ("needed", "states", "dead", "avoided", "kept"),
+    [
+        ("4-4", ["alloc"] * 4, ["gn016"], None, ("gn016",)),
+        ("3", ["alloc"] * 4, ["gn016", "gn017"], "gn016", ("gn017",)),
+        ("3", ["alloc", "alloc", "alloc", "down*"], ["gn016"], None, ("gn016",)),
+        ("3", ["alloc", "alloc", "alloc", "drng"], ["gn016"], None, ("gn016",)),
+        ("2", ["alloc", "down*", "alloc", "mix"], ["gn016", "gn017"], "gn[016-017]", ()),
+        ("3", ["idle"], ["gn016"], None, ("gn016",)),
+    ],
+)
+def test_a_job_avoids_no_more_nodes_than_it_can_do_without(slurm_with, needed, states, dead, avoided, kept):
+    update = [("scontrol", "")] if avoided else []
+    slurm, runner, _ = slurm_with(pending("(null)", needed), in_service(*states), *update)
+    assert slurm.exclude(5, dead) == kept
+    assert [call[-1] for call in runner.calls[2:]] == ([f"ExcNodeList={avoided}"] if avoided else [])
+
+
+def test_of_several_partitions_one_that_holds_enough_is_enough(slurm_with):
+    both = ("sinfo", in_service(*["idle"] * 2)[1] + in_service(*["idle"] * 4, partition="long")[1])
+    slurm, _, _ = slurm_with(pending("(null)", "2", "boost,long"), both, ("scontrol", ""))
+    assert slurm.exclude(5, ["gn016", "gn017", "gn018"]) == ("gn018",)
+
+
+def test_a_job_that_is_gone_avoids_nothing(slurm_with):
+    slurm, _, _ = slurm_with(("scontrol", "", "slurm_load_jobs error: Invalid job id specified\n", 1))
+    assert slurm.exclude(5, ["gn016"]) == ()

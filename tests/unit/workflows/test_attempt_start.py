@@ -1,0 +1,248 @@
+"""The start of an attempt: the chained job comes first, and a job that cannot take the run does not end the chain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from pretrainctl.errors import SlurmError
+from pretrainctl.records import codec
+from pretrainctl.records.job import Job, JobClass, StateMeaning
+from pretrainctl.records.run import AttemptRecord, RunRecord
+from pretrainctl.runs import ledger
+from pretrainctl.runs.claim import claim
+from pretrainctl.runs.folder import RunFolder
+from pretrainctl.workflows.attempt import run as attempts
+from pretrainctl.workflows.attempt.context import Attempt
+from pretrainctl.workflows.attempt.patience import Patience
+from pretrainctl.workflows.attempt.signals import Signals
+
+ME = AttemptRecord(0, 7, 0, "node01", 1, ("node01",), 0.0)
+LAUNCH = SimpleNamespace(chain="inside", job_name="a-1")
+
+
+class Queue:
+    """Stands where the Slurm client stands: jobs in the queue, comments, and what was asked of it."""
+
+    def __init__(self) -> None:
+        self.jobs_queued: list[int] = []
+        self.comments: dict[int, str] = {}
+        self.running: set[int] = set()
+        self.away = False
+        self.refuses = ""
+
+    def _ask(self) -> None:
+        if self.away:
+            raise SlurmError("unable to contact slurm controller", stderr="Unable to contact slurm controller")
+
+    def queued(self, name: str) -> list[Job]:
+        self._ask()
+        pending = StateMeaning("PENDING", JobClass.PENDING, alive=True)
+        return [Job(number, name, pending) for number in self.jobs_queued]
+
+    def submit(self, _script: Path, **_options: object) -> SimpleNamespace:
+        self._ask()
+        if self.refuses:
+            raise SlurmError(f"Slurm refused the job: {self.refuses}", stderr=self.refuses)
+        self.jobs_queued.append(8)
+        return SimpleNamespace(job_id=8)
+
+    def jobs(self, ids: list[int]) -> dict[int, Job]:
+        self._ask()
+        running = StateMeaning("RUNNING", JobClass.RUNNING, alive=True)
+        return {number: Job(number, "a-1", running) for number in ids if number in self.running}
+
+    def comment(self, job: int) -> str:
+        self._ask()
+        return self.comments.get(job, "")
+
+    def update(self, job: int, field: str, value: str) -> None:
+        self._ask()
+        assert field == "Comment"
+        self.comments[job] = value
+
+    def cancel(self, jobs: list[int]) -> None:
+        self._ask()
+        self.jobs_queued = [job for job in self.jobs_queued if job not in jobs]
+
+
+class World:
+    """A run folder, a queue, and time that passes only in pauses; `then` is called in each pause."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        self.queue = Queue()
+        self.signals = Signals()
+        self.now = 0.0
+        self.then: Callable[[float], None] = lambda _now: None
+        self.carried = False
+        (folder / "attempts").mkdir(parents=True)
+        codec.write(folder / "run.json", RunRecord("a", "a", "a-1", "sandbox", 0.0, "u", {}, {}, {}))
+        monkeypatch.setattr(RunFolder, "launch", lambda _run: LAUNCH)
+        monkeypatch.setattr(Signals, "install", lambda _signals: None)
+        monkeypatch.setattr(attempts, "Signals", lambda: self.signals)
+        monkeypatch.setattr(attempts, "Slurm", lambda: self.queue)
+        monkeypatch.setattr(attempts, "this_job", lambda: ME)
+        monkeypatch.setattr(attempts, "Patience", self.patience)
+        monkeypatch.setattr(attempts, "_carry", self.carry)
+
+    def patience(self, signals: Signals) -> Patience:
+        return Patience(signals, idle=self.idle, clock=lambda: self.now)
+
+    def idle(self, seconds: float) -> None:
+        self.now += seconds
+        self.then(self.now)
+
+    def carry(self, _attempt: Attempt, _chain: object, _patience: object) -> tuple[attempts.Decision, str]:
+        self.carried = True
+        return attempts.Decision(attempts.Action.HAND_OVER, "time limit"), "time_limit"
+
+    def go(self) -> int:
+        return attempts.run_attempt(self.folder)
+
+    def events(self, kind: str) -> list[str]:
+        return [event.message for event in ledger.read_events(self.folder) if event.kind == kind]
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(tmp_path / "a", monkeypatch)
+
+
+def full(*_arguments: object, **_more: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_the_chained_job_is_queued_before_the_claim_and_told_after_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def claim_now(run_dir: Path, job: AttemptRecord) -> AttemptRecord:
+        assert world.queue.jobs_queued == [8]
+        return claim(run_dir, job)
+
+    monkeypatch.setattr(attempts, "claim", claim_now)
+    assert world.go() == 0
+    assert world.carried
+    assert [event.kind for event in ledger.read_events(world.folder)][:2] == ["claimed", "chained"]
+
+
+def test_a_run_that_is_over_queues_nothing(world: World) -> None:
+    ledger.append(world.folder, "stop_requested", "stop")
+    world.carry = None  # type: ignore[method-assign,assignment]
+    assert attempts._is_over(RunFolder(world.folder))
+
+
+def test_a_claim_that_fails_for_a_while_is_made_later(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempts, "claim", lambda *_: full() if world.now < 60 else claim(world.folder, ME))
+    assert world.go() == 0
+    assert 60 <= world.now < 120
+    assert world.carried
+
+
+def test_a_job_that_cannot_take_the_run_leaves_a_chained_job_and_a_count(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempts, "claim", full)
+    world.queue.comments[8] = "of the site"
+    assert world.go() == 0
+    assert not world.carried
+    assert world.queue.jobs_queued == [8]
+    assert world.queue.comments[8] == "of the site pretrainctl: 1 job in a row could not take the run"
+    assert world.now >= 900 + 120, "no tight loop of jobs"
+
+
+@pytest.mark.parametrize(("before", "goes_on"), [(1, True), (6, True), (7, False)])
+def test_jobs_that_cannot_take_the_run_are_bounded(
+    world: World, monkeypatch: pytest.MonkeyPatch, before: int, goes_on: bool
+) -> None:
+    monkeypatch.setattr(attempts, "claim", full)
+    world.queue.comments[7] = f"pretrainctl: {before} jobs in a row could not take the run"
+    assert world.go() == (0 if goes_on else 1)
+    assert world.queue.jobs_queued == ([8] if goes_on else [])
+    if goes_on:
+        assert world.queue.comments[8] == f"pretrainctl: {before + 1} jobs in a row could not take the run"
+
+
+def test_a_controller_that_comes_back_is_waited_for(world: World) -> None:
+    claim(world.folder, replace(ME, job_id=5))
+    world.queue.away = True
+
+    def then(now: float) -> None:
+        world.queue.away = now < 300
+
+    world.then = then
+    assert world.go() == 0
+    assert world.carried
+    assert not world.events("refused")
+    assert world.events("chained") == ["queued chained job 8"]
+
+
+def test_an_owner_that_stays_unknown_leaves_a_chained_job(world: World) -> None:
+    claim(world.folder, replace(ME, job_id=5))
+
+    def jobs(_ids: list[int]) -> dict[int, Job]:
+        raise SlurmError("unable to contact slurm controller")
+
+    world.queue.jobs = jobs  # type: ignore[method-assign]
+    assert world.go() == 0
+    assert not world.carried
+    assert "cannot be known" in world.events("refused")[0]
+    assert world.queue.jobs_queued == [8]
+    assert "1 job in a row" in world.queue.comments[8]
+
+
+def test_a_rival_that_lives_has_its_own_chain(world: World) -> None:
+    claim(world.folder, replace(ME, job_id=5))
+    world.queue.running = {5}
+    assert world.go() == 0
+    assert not world.carried
+    assert world.events("refused") == ["attempt 1 owns the run: its job 5 is alive"]
+    assert world.queue.comments == {}
+    assert world.now == 0
+
+
+def test_a_signal_ends_the_wait_and_the_chained_job_stays(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempts, "claim", full)
+
+    def then(now: float) -> None:
+        world.signals.terminated = now >= 10
+
+    world.then = then
+    assert world.go() == 0
+    assert world.now < 11
+    assert world.queue.jobs_queued == [8]
+
+
+def test_what_slurm_refuses_is_not_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempts, "claim", lambda *_: claim(world.folder, ME))
+    world.queue.refuses = "sbatch: error: QOSMaxSubmitJobPerUserLimit"
+    assert world.go() == 0
+    assert world.now == 0
+    assert "QOSMaxSubmitJobPerUserLimit" in world.events("chain_refused")[0]
+
+
+def test_an_event_that_cannot_be_written_comes_before_the_next(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = claim(world.folder, ME)
+    attempt = Attempt(RunFolder(world.folder), LAUNCH, record, world.queue, world.signals)  # type: ignore[arg-type]
+    append = ledger.append
+    monkeypatch.setattr(ledger, "append", full)
+    attempt.event("note", "one")
+    with pytest.raises(OSError, match="No space"):
+        attempt.write_events()
+    monkeypatch.setattr(ledger, "append", append)
+    attempt.event("note", "two")
+    assert world.events("note") == ["one", "two"]
+
+
+def test_an_end_that_cannot_be_written_leaves_the_chained_job(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def carry(*_: object) -> tuple[attempts.Decision, str]:
+        monkeypatch.setattr(ledger, "append", full)
+        return attempts.Decision(attempts.Action.FINISH, "the target was reached"), "finished"
+
+    monkeypatch.setattr(attempts, "_carry", carry)
+    assert world.go() == 1
+    assert world.queue.jobs_queued == [8]
