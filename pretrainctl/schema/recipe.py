@@ -144,7 +144,9 @@ class CheckpointPolicy(Part):
     keep: Annotated[int, Field(ge=0)] = 0
     """Newest complete ones that are kept; 0 = all."""
     directory: Path | None = None
-    """Where they lie; null = `checkpoints/` of the run folder."""
+    """Where they lie, one directory for each run; null = `checkpoints/` of the run folder."""
+    adopt: bool = False
+    """Whether a launch may take over a directory with checkpoints of a run that is over, and go on from the newest."""
 
 
 class Resources(Part):

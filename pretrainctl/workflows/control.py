@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from pretrainctl.errors import MissingError, RunError, SlurmError
 from pretrainctl.frameworks.checkpoint_gate import check
+from pretrainctl.frameworks.checkpoint_owner import refuse_stranger
 from pretrainctl.records.run import Event
 from pretrainctl.runs import folder, ledger
 from pretrainctl.runs.folder import RunFolder
@@ -92,7 +93,7 @@ def resume(name: str) -> Outcome:
     """Let a stopped run go on, or one that has no job: a new job is queued.
 
     RunError where it is finished, where a job of it is queued or running, or another `resume` is at work;
-    CheckpointError where it had checkpoints and could load none.
+    CheckpointError where it had checkpoints and could load none, or another run took them over.
     """
     run = _open_unfinished(name)
     slurm = reach_own(run)
@@ -100,6 +101,7 @@ def resume(name: str) -> Outcome:
     _refuse_jobs(run, *_jobs(run, slurm))
     run.refuse_if_moved()
     launch = run.launch()
+    refuse_stranger(launch.checkpoint.directory, launch.run_id)
     # Now, what the attempt's own gate would refuse after the job has waited in the queue.
     check(launch.checkpoint.directory, launch.checkpoint, **expected_checkpoint(run))
     mine = ledger.append(run.path, "resume_requested", "resume asked for")
