@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -52,6 +54,10 @@ app.add_typer(sandbox.app, name="sandbox")
 
 def main() -> None:
     """Run a command; an error is one clear line, a hint, and a documented exit code (see `errors`)."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        # What `nohup` ignores stays ignored.
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _leave)
     try:
         app()
     except PretrainctlError as error:
@@ -62,6 +68,11 @@ def main() -> None:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
+
+
+def _leave(number: int, _frame: FrameType | None) -> None:
+    """An end from outside is an exception, as Ctrl-C is: what was begun is undone, or recorded."""
+    sys.exit(128 + number)
 
 
 _OS_HINTS = {

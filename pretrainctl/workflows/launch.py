@@ -85,7 +85,7 @@ def launch(
             if first:
                 run.path.parent.rmdir()
         raise
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit):
         # A job may have been accepted in this moment: it will find this and leave.
         ledger.append(run.path, "stopped", "the launch was interrupted")
         raise

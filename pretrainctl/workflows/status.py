@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,10 +142,10 @@ def _status(run: RunFolder, state: RunState, jobs: Mapping[int, Job] | None) -> 
         cluster=run.record.cluster,
         user=run.record.user,
         phase=_phase(state, bool(running), bool(queued), known=jobs is not None),
-        step=sample.get("step"),
+        step=sample.step,
         target_steps=launch.target_steps,
-        tokens=sample.get("tokens"),
-        loss=sample.get("loss"),
+        tokens=sample.tokens,
+        loss=sample.loss,
         attempts=sum(not attempt.refused for attempt in state.attempts),
         restarts=sum(max(0, attempt.restarts - 1) for attempt in state.attempts),
         job_id=current.job_id if current else None,
@@ -157,7 +158,7 @@ def _status(run: RunFolder, state: RunState, jobs: Mapping[int, Job] | None) -> 
         last_event=state.last.message if state.last else "",
         last_event_time=state.last.time if state.last else None,
         warnings=state.owner.warnings if state.owner is not None else (),
-        last_sample_time=sample.get("time"),
+        last_sample_time=sample.time,
     )
 
 
@@ -173,13 +174,41 @@ def _phase(state: RunState, running: bool, queued: bool, *, known: bool) -> Phas
     return "queued" if queued else "no_job"
 
 
-def _newest_sample(run: RunFolder) -> Mapping[str, Any]:
+@dataclass(frozen=True)
+class _Sample:
+    """What the newest line of the metrics says; None for what it does not say, or says in no way that makes sense."""
+
+    step: int | None = None
+    tokens: int | None = None
+    loss: float | None = None
+    time: float | None = None
+
+
+def _newest_sample(run: RunFolder) -> _Sample:
     for _, _, path in reversed(list(run.restart_dirs())):
-        for line in reversed(tail(path / "metrics.jsonl", 20)):
+        for line in reversed(_tail(path / "metrics.jsonl")):
             try:
                 data = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
-            if isinstance(data, dict) and data.get("kind") == "step":
-                return data
-    return {}
+            if isinstance(data, dict) and data.get("kind") == "step" and (step := _whole(data.get("step"))) is not None:
+                return _Sample(step, _whole(data.get("tokens")), _number(data.get("loss")), _number(data.get("time")))
+    return _Sample()
+
+
+def _tail(path: Path) -> list[str]:
+    try:
+        return tail(path, 20)
+    except OSError:
+        return []  # `metrics` says why it cannot be read
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63 else None
+
+
+def _number(value: Any) -> float | None:
+    """A finite number; a loss that is NaN is no number either, and the run's own end says so."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return float(value) if abs(value) < sys.float_info.max else None

@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
 import sys
+import time
 
 import pytest
 
@@ -68,6 +70,26 @@ def test_an_interrupt_ends_with_130(call, monkeypatch):
     status, out, err = call(*PLAN)
     assert (status, out) == (130, "")
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_an_end_from_outside_is_an_exception(call, monkeypatch, number):
+    undone = []
+
+    def make_plan(*_, **__):
+        try:
+            os.kill(os.getpid(), number)
+            time.sleep(5)
+        finally:
+            undone.append(number)
+
+    before = signal.signal(number, signal.SIG_DFL)
+    monkeypatch.setattr("pretrainctl.workflows.plan.make_plan", make_plan)
+    try:
+        assert call(*PLAN) == (128 + number, "", "")
+    finally:
+        signal.signal(number, before)
+    assert undone == [number]
 
 
 def test_debug_shows_the_traceback(call, monkeypatch):

@@ -145,9 +145,10 @@ def test_a_refused_launch_gives_the_directory_back(tmp_path: Path, queue: Queue)
     assert read_owner(tmp_path / "ckpt").run_dir != launch("third", "checkpoint.adopt=true")
 
 
-def test_an_interrupted_launch_is_a_stopped_run(tmp_path: Path, queue: Queue) -> None:
-    queue.error = KeyboardInterrupt()
-    with pytest.raises(KeyboardInterrupt):
+@pytest.mark.parametrize("end", [KeyboardInterrupt(), SystemExit(143)])
+def test_an_interrupted_launch_is_a_stopped_run(tmp_path: Path, queue: Queue, end: BaseException) -> None:
+    queue.error = end
+    with pytest.raises(type(end)):
         launch("first")
     (event,) = ledger.read_events(tmp_path / "runs" / "first")
     assert event.kind == "stopped"
