@@ -14,9 +14,9 @@ from pretrainctl.schema.base import (
     Seconds,
     Size,
     SlurmWord,
+    TaskVariable,
     Text,
     TimeLimit,
-    VariableName,
     Word,
 )
 from pretrainctl.schema.site import (
@@ -231,9 +231,9 @@ class ClusterProfile(Part):
     caches: Literal["node-local", "run-folder"] | None = None
     """Where compilers of kernels keep what they make: $TMPDIR of each node, or the run folder; null = their own
     choice, mostly the home folder."""
-    environment: dict[VariableName, Variable] = Field(default_factory=dict)
+    environment: dict[TaskVariable, Variable] = Field(default_factory=dict)
     """Variables of the training tasks, each with its reason."""
-    workloads: dict[Word, dict[VariableName, Variable]] = Field(default_factory=dict)
+    workloads: dict[Word, dict[TaskVariable, Variable]] = Field(default_factory=dict)
     """Further variables by kind of traffic, for recipes that name it."""
     python: Pythons = Pythons()
     """Interpreters."""

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue, model_serializer, model_validator
 
-from pretrainctl.schema.base import Count, Part, Positive, Seconds, Text, VariableName, Word
+from pretrainctl.schema.base import Count, Part, Positive, Seconds, TaskVariable, Text, Word
 from pretrainctl.schema.model import Model
 
 __all__ = [
@@ -248,8 +248,8 @@ class Recipe(Part):
     """When and where to save."""
     resources: Resources
     """Nodes and time."""
-    environment: dict[VariableName, Text] = Field(default_factory=dict)
-    """Variables for the training tasks, over those of the profile."""
+    environment: dict[TaskVariable, Text] = Field(default_factory=dict)
+    """Variables for the training tasks, over those of the profile; not those by which Slurm and ranks are told apart."""
     workloads: tuple[Word, ...] = ()
     """Kinds of traffic for which profiles may have variables of their own, such as `pipeline-parallel`."""
     deepspeed: DeepSpeed = DeepSpeed()
