@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from pretrainctl.schema.base import (
     Amount,
@@ -180,11 +180,24 @@ class Container(Sourced):
     """Modules that bring the program, loaded after the profile's own."""
 
 
+_MAIL_TYPES = (
+    *("NONE", "BEGIN", "END", "FAIL", "REQUEUE", "ALL", "INVALID_DEPEND", "STAGE_OUT"),
+    *("TIME_LIMIT", "TIME_LIMIT_90", "TIME_LIMIT_80", "TIME_LIMIT_50", "ARRAY_TASKS"),
+)
+
+
+def _mail_types(value: str) -> str:
+    for name in value.split(","):
+        if name.upper() not in _MAIL_TYPES:
+            raise ValueError(f"{name!r} is no mail type of Slurm ({', '.join(_MAIL_TYPES)})")
+    return value
+
+
 class Mail(Part):
     """Mail from Slurm."""
 
-    type: SlurmWord
-    """`--mail-type`."""
+    type: Annotated[SlurmWord, AfterValidator(_mail_types)]
+    """`--mail-type`: what the man page of sbatch lists, separated by commas."""
     user: Annotated[SlurmWord, Field(min_length=3)] | None = None
     """`--mail-user`; null = Slurm's own choice."""
 

@@ -249,7 +249,7 @@ class Recipe(Part):
     resources: Resources
     """Nodes and time."""
     environment: dict[TaskVariable, Text] = Field(default_factory=dict)
-    """Variables for the training tasks, over those of the profile; not those by which Slurm and ranks are told apart."""
+    """Variables for the training tasks, over those of the profile; none of Slurm, pretrainctl or the ranks."""
     workloads: tuple[Word, ...] = ()
     """Kinds of traffic for which profiles may have variables of their own, such as `pipeline-parallel`."""
     deepspeed: DeepSpeed = DeepSpeed()

@@ -22,6 +22,10 @@ from pretrainctl.workflows.reach import reach_own
 
 __all__ = ["Outcome", "cancel", "resume", "save", "stop"]
 
+_FURTHER = (
+    "to train further, launch a new run with a higher training.tokens, `--set checkpoint.directory={directory}` and "
+    "`--set checkpoint.adopt=true`: from its last step on the learning rate follows the new target's schedule"
+)
 _AT_WORK = 300.0
 """Seconds that a `resume` may take from its event to its job: submitting waits for a busy controller."""
 
@@ -86,7 +90,7 @@ def save(name: str) -> Outcome:
 
 
 def cancel(name: str) -> Outcome:
-    """Cancel all jobs of the run at once, without a save; nothing goes on until `resume`."""
+    """Cancel all jobs of the run at once; nothing goes on until `resume`. Ranks may save within Slurm's KillWait."""
     run = _open_unfinished(name)
     before = fold(ledger.read_events(run.path))
     if before.stopped is None or before.open_attempt is not None:
@@ -110,7 +114,7 @@ def resume(name: str) -> Outcome:
     CheckpointError where it had checkpoints and could load none, or another run took them over. After Ctrl-C or
     SIGTERM it is stopped.
     """
-    run = _open_unfinished(name)
+    run = _open_unfinished(name, hint=_FURTHER)
     slurm = reach_own(run)
     events = ledger.read_events(run.path, 0)
     _refuse_jobs(run, *_jobs(run, slurm))
@@ -174,12 +178,15 @@ def _recorded(name: str, command: str) -> Iterator[None]:
         ) from error
 
 
-def _open_unfinished(name: str) -> RunFolder:
+def _open_unfinished(name: str, *, hint: str = "") -> RunFolder:
     run = folder.find(name)
     run.refuse_others()
     finished = fold(ledger.read_events(run.path)).finished
     if finished is not None:
-        raise RunError(f"the run {run.record.name!r} is finished: {finished}")
+        raise RunError(
+            f"the run {run.record.name!r} is finished: {finished}",
+            hint=hint.replace("{directory}", str(run.launch().checkpoint.directory)) if hint else "",
+        )
     return run
 
 

@@ -113,7 +113,7 @@ def test_a_circle_of_extends_is_refused(write):
         ("extends: quickstart\ntraining:\n  zero_stage: 4\n", 3, "training.zero_stage", "What ZeRO shards"),
         ("extends: quickstart\nmodel:\n  heads: 3\n", 3, "model: hidden 128 is not a multiple of heads 3", ""),
         ("extends: quickstart\ndata:\n  sequence_length: 512\n", 1, "longer than model.context 256", ""),
-        ("name: x\n", 1, "the key framework is missing (and 5 more)", "Which training framework"),
+        ("name: x\n", 1, "the keys framework, model, data, training, checkpoint, resources are missing", "Which training framework"),
         ("name: [1\n", 2, "broken YAML", "indentation"),
         ("name: a\nname: b\n", 2, "broken YAML", "indentation"),
         ("- a\n", 1, "a mapping of keys is needed", ""),
