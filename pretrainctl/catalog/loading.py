@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from pretrainctl.catalog.files import Kind, find, names
-from pretrainctl.catalog.reading import Document, Key, Origin, choose_cluster, override, read_document
+from pretrainctl.catalog.files import Kind, find, names, search_path
+from pretrainctl.catalog.reading import Document, Key, Origin, choose_cluster, files_behind, override, read_document
 from pretrainctl.errors import InputError
 from pretrainctl.schema import ClusterProfile, Recipe
 
@@ -26,6 +26,7 @@ __all__ = [
     "here",
     "load_profile",
     "load_recipe",
+    "own_files",
     "profile_document",
     "recipe_document",
 ]
@@ -71,6 +72,12 @@ def profile_document(name: str, settings: Sequence[str] = ()) -> Document:
         document.origins["account", "name"] = Origin(f"${ACCOUNT_VARIABLE}")
     override(document, settings, prefix="cluster.")
     return document
+
+
+def own_files(kind: Kind, name: str) -> tuple[Path, ...]:
+    """The files behind a recipe or profile that are not shipped, the nearest first."""
+    shipped = search_path(kind)[-1].resolve()
+    return tuple(path for path in files_behind(kind, find(kind, name)) if path.resolve().parent != shipped)
 
 
 def describe(kind: Kind) -> tuple[tuple[str, str, Path], ...]:

@@ -15,7 +15,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from pretrainctl.catalog.files import Kind, find
 from pretrainctl.errors import InputError
 
-__all__ = ["Document", "Key", "Origin", "choose_cluster", "override", "read_document"]
+__all__ = ["Document", "Key", "Origin", "choose_cluster", "files_behind", "override", "read_document"]
 
 Key = tuple[str | int, ...]
 """Where a value stands: keys and list positions from the top."""
@@ -58,7 +58,20 @@ class Document:
 
 def read_document(kind: Kind, path: Path) -> Document:
     """Read a file and all that it extends, the nearest last; InputError names file and line."""
-    chain: list[Document] = []
+    chain = [document for _, document in _read_chain(kind, path)]
+    merged = chain.pop()
+    while chain:
+        _merge(merged, chain.pop())
+    return merged
+
+
+def files_behind(kind: Kind, path: Path) -> tuple[Path, ...]:
+    """A file and all that it extends, the nearest first; InputError names file and line."""
+    return tuple(file for file, _ in _read_chain(kind, path))
+
+
+def _read_chain(kind: Kind, path: Path) -> list[tuple[Path, Document]]:
+    chain: list[tuple[Path, Document]] = []
     seen: set[Path] = set()
     current: Path | None = path
     while current is not None:
@@ -69,15 +82,12 @@ def read_document(kind: Kind, path: Path) -> Document:
         base = document.values.pop("extends", None)
         if base is not None and not isinstance(base, str):
             raise InputError(f"{document.origin(('extends',))}: `extends` is one name or path, not {base!r}")
-        chain.append(document)
+        chain.append((current, document))
         try:
             current = None if base is None else find(kind, base, beside=current)
         except InputError as error:
             raise InputError(f"{document.origin(('extends',))}: extends: {error}", hint=error.hint) from error
-    merged = chain.pop()
-    while chain:
-        _merge(merged, chain.pop())
-    return merged
+    return chain
 
 
 def choose_cluster(document: Document, cluster: str | None) -> None:

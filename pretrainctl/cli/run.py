@@ -5,6 +5,7 @@ from __future__ import annotations
 import pwd
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -138,6 +139,14 @@ def status(
                 for run in found.runs
             ],
         )
+    _say_no_job(found.runs)
+
+
+def _say_no_job(runs: Sequence[RunStatus]) -> None:
+    without = [run for run in runs if run.phase == "no_job"]
+    if without:
+        name = f" {without[0].name}" if len(without) == 1 else ""
+        view.note(f"no_job: nothing of it is in the queue; `pretrainctl reconcile{name}` looks into it")
 
 
 def _progress(run: RunStatus) -> str:

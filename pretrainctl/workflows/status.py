@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pretrainctl.errors import MissingError, RunError, SlurmError
-from pretrainctl.records.job import Job
+from pretrainctl.records.job import Job, JobClass
 from pretrainctl.runs import folder, ledger
 from pretrainctl.runs.folder import RunFolder
 from pretrainctl.runs.log_tail import tail
@@ -20,10 +20,11 @@ from pretrainctl.workflows.reach import reach
 __all__ = ["Phase", "RunStatus", "Survey", "survey"]
 
 Phase = Literal["finished", "stopped", "failed", "stopping", "running", "queued", "no_job", "unknown"]
-"""`stopped`: by a person. `failed`: by itself, for the reason in its last event. `stopping`: stopped, and a job of it
-has not ended yet. `no_job`: not finished, not stopped, and nothing of it is queued or running: `reconcile` looks into
-it. `unknown`: Slurm could not be asked."""
+"""`stopped`: by a person, with a command of ours or with scancel. `failed`: by itself, as its last event says.
+`stopping`: stopped, and a job of it has not ended yet. `no_job`: not finished, not stopped, and nothing of it is queued
+or running: `reconcile` looks into it. `unknown`: Slurm could not be asked."""
 
+_CANCELLED = {JobClass.USER_CANCEL, JobClass.ADMIN_CANCEL, JobClass.CANCELLED}
 _NEWEST_JOBS = 4
 """Jobs of a run that Slurm is asked about: the running one, those chained, and the last that ended."""
 
@@ -132,16 +133,25 @@ def _status(run: RunFolder, state: RunState, jobs: Mapping[int, Job] | None) -> 
     running = [job for job in mine if job.is_running]
     queued = [job for job in mine if job.is_waiting]
     last = [job for job in mine if state.owner is not None and job.job_id == state.owner.job_id]
-    current = next(iter(running or queued or last), None)
+    cancelled = [] if running or queued else [job for job in mine[-1:] if job.state.job_class in _CANCELLED]
+    current = next(iter(running or queued or cancelled or last), None)
     held = current.nodes if current and current in running else ()
     dead = state.open_attempt.dead_nodes if state.open_attempt is not None else ()
     launch = run.launch()
+    phase = _phase(state, bool(running), bool(queued), known=jobs is not None)
+    warnings = state.owner.warnings if state.owner is not None else ()
+    if phase == "no_job" and cancelled:
+        # As the next look from anywhere will find, and write into the ledger.
+        phase = "stopped"
+        warnings += (
+            f"its jobs were cancelled with scancel: nothing goes on until `pretrainctl resume {run.record.name}`",
+        )
     return RunStatus(
         name=run.record.name,
         path=str(run.path),
         cluster=run.record.cluster,
         user=run.record.user,
-        phase=_phase(state, bool(running), bool(queued), known=jobs is not None),
+        phase=phase,
         step=sample.step,
         target_steps=launch.target_steps,
         tokens=sample.tokens,
@@ -157,7 +167,7 @@ def _status(run: RunFolder, state: RunState, jobs: Mapping[int, Job] | None) -> 
         queued_jobs=len(queued),
         last_event=state.last.message if state.last else "",
         last_event_time=state.last.time if state.last else None,
-        warnings=state.owner.warnings if state.owner is not None else (),
+        warnings=warnings,
         last_sample_time=sample.time,
     )
 

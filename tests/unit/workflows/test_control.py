@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from pretrainctl.errors import RunError
 from pretrainctl.records import codec, contract
 from pretrainctl.records.job import Job, JobClass, StateMeaning
 from pretrainctl.records.launch import CheckpointLayout
@@ -94,3 +95,17 @@ def test_a_resume_that_is_interrupted_leaves_a_stopped_run(
         assert fold(ledger.read_events(run)).stopped == "the resume was interrupted"
     monkeypatch.setattr(control, "queue_jobs", lambda *_: ((3,), ()))
     assert control.resume(str(run)).job_ids == (3,), "and no other resume seems to be at work"
+
+
+def test_a_finished_run_says_how_to_train_further(run: Path, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    launch = SimpleNamespace(checkpoint=CheckpointLayout("deepspeed", run / "checkpoints", 1, "bf16", 1))
+    monkeypatch.setattr(RunFolder, "launch", lambda _: launch)
+    ledger.append(run, "finished", "the target was reached")
+    with pytest.raises(RunError, match="is finished: the target was reached") as caught:
+        control.resume(str(run))
+    assert f"checkpoint.directory={run}/checkpoints" in caught.value.hint
+    assert "checkpoint.adopt=true" in caught.value.hint
+    with pytest.raises(RunError) as caught:
+        control.stop(str(run))
+    assert caught.value.hint == ""
+    assert queue.cancelled == []

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -192,3 +194,31 @@ def test_json_has_no_nan_and_is_utf_8(capsys: pytest.CaptureFixture[str]) -> Non
     shown = capsys.readouterr().out
     assert json.loads(shown, parse_constant=pytest.fail) == {"a": [None, {"b": None}, 1.5], "c": "\udcff ü"}
     shown.encode()
+
+
+@pytest.mark.parametrize("began", [True, False])
+def test_scancel_of_all_jobs_is_a_stop_that_the_ledger_does_not_know_yet(
+    roots: list[Path], launch: dict[str, object], began: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = run(roots[0], "a", launch, 1, 2)
+    run(roots[1], "b", launch, 3)
+    if began:
+        (folder / "attempts" / "0001").mkdir(parents=True)
+        ledger.append(folder, "claimed", "claimed", attempt=1, data={"job_id": 1})
+    gone = StateMeaning(f"CANCELLED by {os.getuid()}", JobClass.USER_CANCEL, alive=False, cancelled_by=os.getuid())
+    Queue.jobs_known = {1: Job(1, "a", gone), 2: Job(2, "a", gone)}
+    status_command(None)
+    out, err = capsys.readouterr()
+    (line,) = [line for line in out.splitlines() if line.startswith("a ")]
+    assert "stopped" in line
+    assert f"CANCELLED by {getpass.getuser()}" in line
+    assert "a: its jobs were cancelled with scancel: nothing goes on until `pretrainctl resume a`" in err
+    assert "no_job: nothing of it is in the queue; `pretrainctl reconcile b` looks into it" in err
+
+
+def test_one_that_waits_makes_it_no_stop(roots: list[Path], launch: dict[str, object]) -> None:
+    run(roots[0], "a", launch, 1, 2)
+    gone = StateMeaning("CANCELLED by 7", JobClass.USER_CANCEL, alive=False, cancelled_by=7)
+    Queue.jobs_known = {1: job(1, JobClass.PENDING), 2: Job(2, "a", gone)}
+    (found,) = status.survey().runs
+    assert (found.phase, found.warnings) == ("queued", ())
