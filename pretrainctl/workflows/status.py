@@ -133,7 +133,12 @@ def _status(run: RunFolder, state: RunState, jobs: Mapping[int, Job] | None) -> 
     running = [job for job in mine if job.is_running]
     queued = [job for job in mine if job.is_waiting]
     last = [job for job in mine if state.owner is not None and job.job_id == state.owner.job_id]
-    cancelled = [] if running or queued else [job for job in mine[-1:] if job.state.job_class in _CANCELLED]
+    # The job of the newest attempt, or, where none began since the last resume, the job that was to begin one. That a
+    # chained job was cancelled is no stop: the attempt before it may go on.
+    begun = state.owner is not None and state.owner.attempt > state.resumed_after
+    claimed = {attempt.job_id for attempt in state.attempts}
+    unclaimed = [job for job in mine[-1:] if job.job_id not in claimed]
+    cancelled = [job for job in (last if begun else unclaimed) if job.state.job_class in _CANCELLED]
     current = next(iter(running or queued or cancelled or last), None)
     held = current.nodes if current and current in running else ()
     dead = state.open_attempt.dead_nodes if state.open_attempt is not None else ()
