@@ -7,7 +7,7 @@ PretrainctlError            1
 |   `-- SlurmError          5   Slurm refused, or could not be reached
 |-- RunError                6   a run folder that is no run, exists already, or is in the wrong state
 |   `-- LedgerError         7   an event or record that cannot be read
-|-- CheckpointError         8   no usable checkpoint where there must be one
+|-- CheckpointError         8   no usable checkpoint where there must be one, or those of another run
 |   `-- UnreadableError     8   the file system did not answer: whether there is one is unknown
 |-- NotReachedError         9   the command worked, but the run has not reached its target
 `-- ScriptError            10   the command worked, but the batch script it read has errors

@@ -7,6 +7,7 @@ from pretrainctl.catalog.loading import (
     here,
     load_profile,
     load_recipe,
+    own_files,
     profile_document,
     recipe_document,
 )
@@ -20,6 +21,7 @@ __all__ = [
     "load_profile",
     "load_recipe",
     "names",
+    "own_files",
     "profile_document",
     "recipe_document",
     "template_dir",

@@ -59,7 +59,7 @@ def names(kind: Kind) -> tuple[str, ...]:
                 for folder in search_path(kind)
                 if folder.is_dir()
                 for file in folder.iterdir()
-                if file.suffix in _SUFFIXES and not file.name.startswith(".")
+                if file.suffix in _SUFFIXES and not file.name.startswith(".") and file.is_file()
             }
         )
     )
@@ -77,11 +77,16 @@ def find(kind: Kind, name: str, *, beside: Path | None = None) -> Path:
         if not path.is_file():
             raise InputError(f"there is no {_SINGULAR[kind]} file {path}", hint="check the path")
         return path
+    odd = ""
     for folder in search_path(kind):
         for suffix in _SUFFIXES:
             path = folder / f"{name}{suffix}"
             if path.is_file() and not (beside and path.resolve() == beside.resolve()):
                 return path
+            if os.path.lexists(path) and not path.is_file():
+                odd = f"{path} is {'a folder' if path.is_dir() else 'a link that leads nowhere'}"
+    if odd:
+        raise InputError(f"there is no {_SINGULAR[kind]} {name!r}: {odd}", hint="a YAML file is needed there")
     known = names(kind)
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known) or 'none'}; a path works too"

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from pretrainctl.catalog.files import Kind, find, names
-from pretrainctl.catalog.reading import Document, Key, Origin, choose_cluster, override, read_document
+from pretrainctl.catalog.files import Kind, find, names, search_path
+from pretrainctl.catalog.reading import Document, Key, Origin, choose_cluster, files_behind, override, read_document
 from pretrainctl.errors import InputError
 from pretrainctl.schema import ClusterProfile, Recipe
 
@@ -26,6 +26,7 @@ __all__ = [
     "here",
     "load_profile",
     "load_recipe",
+    "own_files",
     "profile_document",
     "recipe_document",
 ]
@@ -47,7 +48,8 @@ def load_recipe(name: str, settings: Sequence[str] = (), *, cluster: str | None 
 def load_profile(name: str, settings: Sequence[str] = ()) -> ClusterProfile:
     """The cluster profile of that name or path, with `key=value` settings applied.
 
-    Where the site wants an account, the variable PRETRAINCTL_ACCOUNT gives it, over the profile's own.
+    Where the site wants an account, the variable PRETRAINCTL_ACCOUNT gives it, over the profile's own. Errors name a
+    setting with the `cluster.` that people type in front.
     """
     return _checked(ClusterProfile, profile_document(name, settings))
 
@@ -68,8 +70,14 @@ def profile_document(name: str, settings: Sequence[str] = ()) -> Document:
     if given and isinstance(account, dict) and account.get("required") is True:
         account["name"] = given
         document.origins["account", "name"] = Origin(f"${ACCOUNT_VARIABLE}")
-    override(document, settings)
+    override(document, settings, prefix="cluster.")
     return document
+
+
+def own_files(kind: Kind, name: str) -> tuple[Path, ...]:
+    """The files behind a recipe or profile that are not shipped, the nearest first."""
+    shipped = search_path(kind)[-1].resolve()
+    return tuple(path for path in files_behind(kind, find(kind, name)) if path.resolve().parent != shipped)
 
 
 def describe(kind: Kind) -> tuple[tuple[str, str, Path], ...]:
@@ -121,8 +129,11 @@ def _explain(document: Document, model: type[BaseModel], error: ValidationError)
         section = ".".join(str(part) for part in place[:-1]) or "the top"
         return InputError(f"{origin}: unknown key {str(place[-1])!r} in {section}{more}", hint=hint)
     if first["type"] == "missing":
-        missing = ".".join(str(part) for part in place)
-        return InputError(f"{origin}: the key {missing} is missing{more}", hint=_meaning(model, place))
+        missing = [".".join(map(str, one["loc"])) for one in problems if one["type"] == "missing"]
+        what = f"the key {missing[0]} is" if len(missing) == 1 else f"the keys {', '.join(missing)} are"
+        others = len(problems) - len(missing)
+        more = f" (and {others} other problems)" if others else ""
+        return InputError(f"{origin}: {what} missing{more}", hint=_meaning(model, place))
     message = first["msg"].removeprefix("Value error, ")
     got = "" if first["type"] == "value_error" or not dotted else f", not {_short(first['input'])}"
     what = f"{dotted}: " if dotted else ""

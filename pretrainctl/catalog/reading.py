@@ -15,7 +15,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from pretrainctl.catalog.files import Kind, find
 from pretrainctl.errors import InputError
 
-__all__ = ["Document", "Key", "Origin", "choose_cluster", "override", "read_document"]
+__all__ = ["Document", "Key", "Origin", "choose_cluster", "files_behind", "override", "read_document"]
 
 Key = tuple[str | int, ...]
 """Where a value stands: keys and list positions from the top."""
@@ -58,7 +58,20 @@ class Document:
 
 def read_document(kind: Kind, path: Path) -> Document:
     """Read a file and all that it extends, the nearest last; InputError names file and line."""
-    chain: list[Document] = []
+    chain = [document for _, document in _read_chain(kind, path)]
+    merged = chain.pop()
+    while chain:
+        _merge(merged, chain.pop())
+    return merged
+
+
+def files_behind(kind: Kind, path: Path) -> tuple[Path, ...]:
+    """A file and all that it extends, the nearest first; InputError names file and line."""
+    return tuple(file for file, _ in _read_chain(kind, path))
+
+
+def _read_chain(kind: Kind, path: Path) -> list[tuple[Path, Document]]:
+    chain: list[tuple[Path, Document]] = []
     seen: set[Path] = set()
     current: Path | None = path
     while current is not None:
@@ -69,12 +82,12 @@ def read_document(kind: Kind, path: Path) -> Document:
         base = document.values.pop("extends", None)
         if base is not None and not isinstance(base, str):
             raise InputError(f"{document.origin(('extends',))}: `extends` is one name or path, not {base!r}")
-        chain.append(document)
-        current = None if base is None else find(kind, base, beside=current)
-    merged = chain.pop()
-    while chain:
-        _merge(merged, chain.pop())
-    return merged
+        chain.append((current, document))
+        try:
+            current = None if base is None else find(kind, base, beside=current)
+        except InputError as error:
+            raise InputError(f"{document.origin(('extends',))}: extends: {error}", hint=error.hint) from error
+    return chain
 
 
 def choose_cluster(document: Document, cluster: str | None) -> None:
@@ -97,28 +110,32 @@ def choose_cluster(document: Document, cluster: str | None) -> None:
         _merge(document, Document(sections[cluster], chosen))
 
 
-def override(document: Document, settings: Sequence[str]) -> None:
-    """Apply `key.subkey=value` settings in order; the value is read as YAML and replaces what was there."""
+def override(document: Document, settings: Sequence[str], *, prefix: str = "") -> None:
+    """Apply `key.subkey=value` settings in order; the value is read as YAML and replaces what was there.
+
+    `prefix` is what was typed in front of each, and is not part of its key.
+    """
     for setting in settings:
         name, equals, text = setting.partition("=")
+        typed = f"{prefix}{setting}"
         keys = name.strip().split(".")
         if not equals or not all(keys):
-            raise InputError(f"--set {setting}: not of the form key.subkey=value")
+            raise InputError(f"--set {typed}: not of the form key.subkey=value")
         try:
-            value = _plain(_load(text), Origin(f"--set {setting}"), (), {})
+            value = _plain(_load(text), Origin(f"--set {typed}"), (), {})
         except YAMLError as error:
-            raise InputError(f"--set {setting}: the value is not YAML ({_problem(error)})") from error
+            raise InputError(f"--set {typed}: the value is not YAML ({_problem(error)})") from error
         place: Key = tuple(int(key) if key.isdigit() else key for key in keys)
         target: Any = document.values
         for depth, key in enumerate(keys[:-1], start=1):
-            target = _enter(target, key, keys[:depth], setting)
-            document.origins.setdefault(place[:depth], Origin(f"--set {setting}"))
+            target = _enter(target, key, keys[:depth], typed)
+            document.origins.setdefault(place[:depth], Origin(f"--set {typed}"))
         last = keys[-1]
         for known in [known for known in document.origins if known[: len(place)] == place]:
             del document.origins[known]
-        document.origins[place] = Origin(f"--set {setting}")
+        document.origins[place] = Origin(f"--set {typed}")
         if isinstance(target, list):
-            target[_position(target, last, keys, setting)] = value
+            target[_position(target, last, keys, typed)] = value
         else:
             target[last] = value
 

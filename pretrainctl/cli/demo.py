@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import time
 from pathlib import Path
@@ -34,7 +33,6 @@ def demo(
     from pretrainctl.workflows.demo import demo as run_demo
 
     begun = time.monotonic()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an end from outside takes the sandbox down too
 
     def say(line: str) -> None:
         view.note(f"[{time.monotonic() - begun:5.1f} s] {line}")

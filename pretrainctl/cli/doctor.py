@@ -22,10 +22,8 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(
-    name: Annotated[str | None, typer.Argument(metavar="[RUN]", help="Name or folder of a run.")] = None,
-    more_logs: Annotated[
-        list[Path] | None, typer.Argument(metavar="[FILE]...", help="With --log: more log files.")
-    ] = None,
+    name: Annotated[str | None, typer.Argument(metavar="RUN", help="Name or folder of a run.")] = None,
+    more_logs: Annotated[list[Path] | None, typer.Argument(metavar="FILE", help="With --log: more log files.")] = None,
     log: Annotated[
         list[Path] | None, typer.Option("--log", metavar="FILE", help="A log file to read instead of a run.")
     ] = None,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -52,6 +54,11 @@ app.add_typer(sandbox.app, name="sandbox")
 
 def main() -> None:
     """Run a command; an error is one clear line, a hint, and a documented exit code (see `errors`)."""
+    _open_closed_streams()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        # What `nohup` ignores stays ignored.
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _leave)
     try:
         app()
     except PretrainctlError as error:
@@ -62,6 +69,24 @@ def main() -> None:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
+
+
+def _open_closed_streams() -> None:
+    """What nobody reads (`>&-`) is thrown away; else the next file that is opened would stand in its place."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(1, "w")
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w")
+
+
+def _leave(number: int, _frame: FrameType | None) -> None:
+    """An end from outside is an exception, as Ctrl-C is: what was begun is undone, or recorded."""
+    sys.exit(128 + number)
 
 
 _OS_HINTS = {

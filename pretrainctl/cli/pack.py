@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -32,7 +30,6 @@ def pack(
     """Put pretrainctl and all it needs into one file or folder, to be installed where there is no internet."""
     from pretrainctl.workflows.pack import pack as make_pack
 
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an end from outside leaves nothing half done
     made = make_pack(cluster, output, python=python, say=view.note)
     if as_json:
         view.print_json(made)

@@ -162,8 +162,8 @@ def _describe(plan: Plan) -> list[tuple[str, str]]:
     lead = show_duration(plan.profile.signals.lead)
     node_hours = f"{estimate.node_hours_per_job:.2f} a job at most"
     if estimate.jobs is not None and estimate.seconds_per_step is not None:
-        jobs = f"{estimate.jobs}, if a step takes {estimate.seconds_per_step:.3g} s"
-        node_hours += f", {plan.node_hours:.2f} in {estimate.jobs} jobs" if estimate.jobs > 1 else ""
+        jobs = f"about {estimate.jobs}, if a step takes {estimate.seconds_per_step:.3g} s"
+        node_hours += f", about {plan.node_hours:.2f} in {estimate.jobs} jobs" if estimate.jobs > 1 else ""
     else:
         jobs = ""
     checkpoints = (

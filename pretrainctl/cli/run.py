@@ -5,6 +5,7 @@ from __future__ import annotations
 import pwd
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -34,7 +35,7 @@ def register(app: typer.Typer) -> None:
 
 
 def launch(
-    recipe: Annotated[str, typer.Argument(help="Name or path of a recipe.")],
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="Name or path of a recipe.")],
     cluster: Cluster = None,
     name: Annotated[str | None, typer.Option(help="Name of the run; default: the recipe's and the time.")] = None,
     set_values: Sets = None,
@@ -43,7 +44,7 @@ def launch(
     test_only: Annotated[
         bool, typer.Option("--test-only", help="Ask Slurm whether it would take the job, and when; submit nothing.")
     ] = False,
-    ask_above: Annotated[float, typer.Option(help="Ask before more node-hours than this.")] = 100.0,
+    ask_above: Annotated[float, typer.Option(help="Ask before more node-hours than this, as estimated.")] = 100.0,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -61,19 +62,20 @@ def launch(
         return
 
     def confirm(plan: Plan, run_dir: Path) -> bool:
-        hours, jobs = plan.node_hours, plan.estimate.jobs
+        hours, known = plan.node_hours, plan.estimate.jobs is not None
         view.note(f"run {plan.name} in {run_dir}: {plan.summary()}")
-        view.note(f"{hours:.2f} node-hours at most" + (f" in {jobs} jobs" if jobs else " for each of its jobs"))
+        view.note(plan.cost())
         for line in plan.notes:
             view.note(f"note: {line}")
-        if hours <= ask_above or yes:
+        if yes or (known and hours <= ask_above):
             return True
         if not sys.stdin.isatty():
+            says = f"about {hours:.1f} node-hours are more than {ask_above:g}" if known else plan.cost()
             raise InputError(
-                f"{hours:.1f} node-hours are more than {ask_above:g}, and nobody can be asked",
-                hint="give --yes, or a higher --ask-above",
+                f"{says}, and nobody can be asked",
+                hint="give --yes" + (", or a higher --ask-above" if known else ", or say resources.seconds_per_step"),
             )
-        return typer.confirm(f"Submit {hours:.1f} node-hours?", err=True)
+        return typer.confirm(f"Submit about {hours:.1f} node-hours?" if known else "Submit it?", err=True)
 
     launched = launch_run(
         recipe,
@@ -105,7 +107,7 @@ def launch(
 
 
 def status(
-    name: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A run; default: all.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="RUN", help="A run; default: all.")] = None,
     as_json: Json = False,
 ) -> None:
     """Where a run stands, or all runs."""
@@ -132,12 +134,20 @@ def status(
                     view.show_number(run.loss, ".4f"),
                     str(run.attempts),
                     str(run.job_id or "-"),
-                    run.job_state or "-",
+                    _with_user_name(run.job_state) or "-",
                     f"{run.last_event} ({view.ago(run.last_event_time)})",
                 )
                 for run in found.runs
             ],
         )
+    _say_no_job(found.runs)
+
+
+def _say_no_job(runs: Sequence[RunStatus]) -> None:
+    without = [run for run in runs if run.phase == "no_job"]
+    if without:
+        name = f" {without[0].name}" if len(without) == 1 else ""
+        view.note(f"no_job: nothing of it is in the queue; `pretrainctl reconcile{name}` looks into it")
 
 
 def _progress(run: RunStatus) -> str:
@@ -244,7 +254,11 @@ def stop(
 
 
 def cancel(name: RunName, as_json: Json = False) -> None:
-    """Cancel all jobs of a run at once, without a save; nothing goes on until `resume`."""
+    """Cancel all jobs of a run at once; nothing goes on until `resume`.
+
+    Slurm tells the ranks by SIGTERM and kills them KillWait later (30 s at most sites): a save that is not done by
+    then is lost. `stop --save` waits for it.
+    """
     from pretrainctl.workflows import control
 
     _show(control.cancel(name), as_json=as_json)
@@ -258,7 +272,7 @@ def resume(name: RunName, as_json: Json = False) -> None:
 
 
 def reconcile(
-    name: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A run; default: all.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="RUN", help="A run; default: all.")] = None,
     as_json: Json = False,
 ) -> None:
     """One look that repairs the ledger and tops up the queue; safe to repeat, fit for cron.
@@ -279,7 +293,7 @@ def reconcile(
         raise typer.Exit(SlurmError.exit_code)
 
 
-def attempt(run_dir: Annotated[Path, typer.Argument(help="The run folder.")]) -> None:
+def attempt(run_dir: Annotated[Path, typer.Argument(metavar="FOLDER", help="The run folder.")]) -> None:
     """Run one attempt inside a job; the batch script calls this."""
     from pretrainctl.workflows.attempt.run import run_attempt
 

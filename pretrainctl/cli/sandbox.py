@@ -64,6 +64,10 @@ def down(
         view.print_json(ended)
         return
     view.note(f"down: {ended.processes} processes ended" if ended.processes else "nothing was up")
+    if ended.bytes_removed:
+        view.note(f"{ended.root} is removed, {show_size(ended.bytes_removed)}: settings, logs and the history of jobs")
+    elif purge:
+        view.note(f"no sandbox was made in {ended.root}, so nothing is removed there")
     if ended.bytes_left:
         view.note(f"its history, {show_size(ended.bytes_left)}, stays in {ended.root}; `--purge` removes it")
 

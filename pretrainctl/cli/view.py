@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import re
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pretrainctl.units import show_duration
 
@@ -21,12 +23,24 @@ def note(message: str) -> None:
 
 
 def print_json(record: object) -> None:
-    """A record, or a list of records, as JSON on stdout."""
+    """A record, or a list of records, as JSON on stdout; NaN and infinity, which JSON does not have, are null."""
     import json
 
     from pretrainctl.records import codec
 
-    print(json.dumps(codec.to_json(record), indent=2, ensure_ascii=False))
+    text = json.dumps(_finite(codec.to_json(record)), indent=2, ensure_ascii=False, allow_nan=False)
+    # What is no Unicode, such as a file name of other bytes, is escaped: JSON is UTF-8.
+    print(re.sub("[\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", text))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return value
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

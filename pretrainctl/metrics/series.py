@@ -127,7 +127,7 @@ class _Reader:
                             steps.append(fields(entry))
                         else:
                             self._other(entry, start)
-                    except (ValueError, KeyError, TypeError):
+                    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
                         broken = True
                     if len(steps) == _BATCH:
                         self._take(steps, start, before)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from pretrainctl.errors import LedgerError
 
-__all__ = ["from_json", "read", "read_if_whole", "sync_directory", "to_json", "write"]
+__all__ = ["create", "from_json", "read", "read_if_whole", "sync_directory", "to_json", "write"]
 
 T = TypeVar("T")
 
@@ -40,15 +40,41 @@ def from_json(kind: type[T], data: Any) -> T:
 
 
 def write(path: Path, record: object) -> None:
-    """Write a record as one JSON file: aside, fsynced, renamed, the directory fsynced."""
+    """Write a record as one JSON file: aside, fsynced, renamed, the directory fsynced.
+
+    An OSError leaves `path` as it was, and nothing beside it.
+    """
     aside = path.with_name(f".{path.name}.{os.urandom(8).hex()}")  # several hosts may write it at once
-    with aside.open("w", encoding="utf-8") as file:
+    try:
+        _write_durably(aside, record)
+        aside.replace(path)
+    except OSError:
+        aside.unlink(missing_ok=True)
+        raise
+    sync_directory(path.parent)
+
+
+def create(path: Path, record: object) -> bool:
+    """Write a record as `write` does where nothing stands at `path`; False, and no change, where something does."""
+    aside = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
+    try:
+        _write_durably(aside, record)
+        # link(2) fails where the name is taken: of several writers one wins.
+        os.link(aside, path)
+    except FileExistsError:
+        return False
+    finally:
+        aside.unlink(missing_ok=True)
+    sync_directory(path.parent)
+    return True
+
+
+def _write_durably(path: Path, record: object) -> None:
+    with path.open("w", encoding="utf-8") as file:
         json.dump(to_json(record), file, indent=1, ensure_ascii=False)
         file.write("\n")
         file.flush()
         os.fsync(file.fileno())
-    aside.replace(path)
-    sync_directory(path.parent)
 
 
 def read(kind: type[T], path: Path) -> T:

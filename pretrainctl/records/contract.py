@@ -8,7 +8,7 @@ Run folder::
     code/                               the code snapshot
     events/000001.json ...              what was done from outside any attempt
     control/                            fence.json, and requests: request.json
-    checkpoints/                        unless the recipe names another path
+    checkpoints/                        unless the recipe names another path; owner.json in it says whose they are
     attempts/0001/attempt.json          one start of the batch script (records.run.AttemptRecord)
     attempts/0001/events/000001.json
     attempts/0001/restart-0/            one srun of the training program

@@ -7,12 +7,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 from typing import Any, Literal
 
 __all__ = [
     "Action",
     "AttemptRecord",
     "Checkpoint",
+    "CheckpointOwner",
     "CheckpointStatus",
     "Decision",
     "Diagnosis",
@@ -131,6 +133,19 @@ class Checkpoint:
     reason: str = ""
     world_size: int | None = None
     other_layout: str = ""
+
+
+@dataclass(frozen=True)
+class CheckpointOwner:
+    """`owner.json` in a checkpoint directory: the run that resumes from it, saves into it and prunes it.
+
+    `run_dir` is where the run's folder was when it took the directory, `time` epoch seconds.
+    """
+
+    run_id: str
+    run_dir: Path
+    user: str
+    time: float
 
 
 @dataclass(frozen=True)

@@ -181,8 +181,11 @@ def missing_roots() -> list[Path]:
 
 
 def all_runs() -> tuple[list[RunFolder], list[RunError]]:
-    """Every run under the roots, oldest first, and what could not be read there."""
-    found: list[RunFolder] = []
+    """Every run under the roots, oldest first, and what could not be read there.
+
+    One that is there by several names, through links, is one run: by the name that is no link, where there is one.
+    """
+    found: dict[Path, RunFolder] = {}
     unreadable: list[RunError] = []
     for root in roots():
         if not root.is_dir():
@@ -190,11 +193,14 @@ def all_runs() -> tuple[list[RunFolder], list[RunError]]:
         for path in sorted(root.iterdir()):
             if path.name.startswith(".") or not (path / "run.json").is_file():
                 continue
+            place = path.resolve()
+            if place in found and place != path:
+                continue
             try:
-                found.append(RunFolder(path))
+                found[place] = RunFolder(path)
             except RunError as error:
                 unreadable.append(error)
-    return sorted(found, key=lambda run: run.record.created), unreadable
+    return sorted(found.values(), key=lambda run: run.record.created), unreadable
 
 
 def find(name: str) -> RunFolder:

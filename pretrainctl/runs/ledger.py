@@ -6,10 +6,7 @@ may write at once: a sequence number is taken with link(2), which fails where th
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import secrets
 import socket
 import time
 from collections.abc import Mapping
@@ -50,7 +47,7 @@ def append(
             after_attempt=0 if attempt else newest_attempt(run_dir),
             data=codec.to_json(dict(data or {})),
         )
-        if _publish(folder, f"{sequence:06d}.json", event):
+        if codec.create(folder / f"{sequence:06d}.json", event):
             return event
         sequence += 1
 
@@ -107,20 +104,3 @@ def _numbers(folder: Path, pattern: re.Pattern[str] = _EVENT_FILE) -> list[int]:
         return []
     found = (pattern.match(path.name) for path in folder.iterdir())
     return [int(match.group(1)) for match in found if match]
-
-
-def _publish(folder: Path, name: str, event: Event) -> bool:
-    aside = folder / f".{name}.{os.getpid()}.{secrets.token_hex(4)}"
-    with aside.open("w", encoding="utf-8") as file:
-        json.dump(codec.to_json(event), file, ensure_ascii=False)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    try:
-        os.link(aside, folder / name)
-    except FileExistsError:
-        return False
-    finally:
-        aside.unlink()
-    codec.sync_directory(folder)
-    return True

@@ -25,8 +25,10 @@ def ask(run_dir: Path, action: Literal["save", "save_and_exit"], attempt: int, r
     return request
 
 
-def ask_again(run_dir: Path, action: Literal["save", "save_and_exit"], attempt: int, reason: str) -> None:
-    """Write the request only where the one that stands there is another one, or cannot be read."""
+def ask_again(run_dir: Path, action: Literal["save", "save_and_exit"], attempt: int, reason: str) -> bool:
+    """Write the request only where the one that stands there is another one, or cannot be read; whether it did."""
     standing = codec.read_if_whole(Request, contract.request_file(run_dir))
-    if standing is None or (standing.action, standing.attempt) != (action, attempt):
-        ask(run_dir, action, attempt, reason)
+    if standing is not None and (standing.action, standing.attempt) == (action, attempt):
+        return False
+    ask(run_dir, action, attempt, reason)
+    return True

@@ -21,6 +21,7 @@ __all__ = [
     "Seconds",
     "Size",
     "SlurmWord",
+    "TaskVariable",
     "Text",
     "TimeLimit",
     "VariableName",
@@ -88,6 +89,30 @@ def _variable(value: str) -> str:
     return value
 
 
+_RESERVED = {
+    "SLURM_": "Slurm tells its jobs and steps by it who they are",
+    "SLURMD_": "Slurm tells its jobs and steps by it who they are",
+    "SBATCH_": "sbatch would read it as an option, over the script",
+    "PRETRAINCTL_": "pretrainctl tells the training program by it which run and attempt it is",
+    "RANK": "each task has its own",
+    "LOCAL_RANK": "each task has its own",
+    "NODE_RANK": "each task has its own",
+    "GROUP_RANK": "each task has its own",
+    "WORLD_SIZE": "it follows from resources.nodes and resources.tasks_per_node",
+    "LOCAL_WORLD_SIZE": "it follows from resources.tasks_per_node",
+    "MASTER_ADDR": "it follows from cluster.rendezvous and the nodes of the start",
+    "MASTER_PORT": "it follows from cluster.rendezvous and the job",
+}
+"""Variables that are not for recipes and profiles to set, and why; a name that ends in `_` is a beginning."""
+
+
+def _task_variable(value: str) -> str:
+    for name, reason in _RESERVED.items():
+        if value == name or (name.endswith("_") and value.startswith(name)):
+            raise ValueError(f"{value} cannot be set here: {reason}")
+    return _variable(value)
+
+
 Text = Annotated[str, AfterValidator(_plain)]
 """Any text; it is quoted wherever a shell reads it."""
 Word = Annotated[str, Field(min_length=1), AfterValidator(_one_line)]
@@ -96,6 +121,8 @@ SlurmWord = Annotated[str, AfterValidator(_slurm_word)]
 """A value on a `#SBATCH` line, where no shell quoting exists."""
 VariableName = Annotated[str, AfterValidator(_variable)]
 """The name of an environment variable."""
+TaskVariable = Annotated[str, AfterValidator(_task_variable)]
+"""The name of an environment variable that the training tasks may be given."""
 Positive = Annotated[int, Field(ge=1)]
 """A whole number from 1."""
 Count = Annotated[

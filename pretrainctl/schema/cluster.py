@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from pretrainctl.schema.base import (
     Amount,
@@ -14,9 +14,9 @@ from pretrainctl.schema.base import (
     Seconds,
     Size,
     SlurmWord,
+    TaskVariable,
     Text,
     TimeLimit,
-    VariableName,
     Word,
 )
 from pretrainctl.schema.site import (
@@ -180,11 +180,24 @@ class Container(Sourced):
     """Modules that bring the program, loaded after the profile's own."""
 
 
+_MAIL_TYPES = (
+    *("NONE", "BEGIN", "END", "FAIL", "REQUEUE", "ALL", "INVALID_DEPEND", "STAGE_OUT"),
+    *("TIME_LIMIT", "TIME_LIMIT_90", "TIME_LIMIT_80", "TIME_LIMIT_50", "ARRAY_TASKS"),
+)
+
+
+def _mail_types(value: str) -> str:
+    for name in value.split(","):
+        if name.upper() not in _MAIL_TYPES:
+            raise ValueError(f"{name!r} is no mail type of Slurm ({', '.join(_MAIL_TYPES)})")
+    return value
+
+
 class Mail(Part):
     """Mail from Slurm."""
 
-    type: SlurmWord
-    """`--mail-type`."""
+    type: Annotated[SlurmWord, AfterValidator(_mail_types)]
+    """`--mail-type`: what the man page of sbatch lists, separated by commas."""
     user: Annotated[SlurmWord, Field(min_length=3)] | None = None
     """`--mail-user`; null = Slurm's own choice."""
 
@@ -231,9 +244,9 @@ class ClusterProfile(Part):
     caches: Literal["node-local", "run-folder"] | None = None
     """Where compilers of kernels keep what they make: $TMPDIR of each node, or the run folder; null = their own
     choice, mostly the home folder."""
-    environment: dict[VariableName, Variable] = Field(default_factory=dict)
+    environment: dict[TaskVariable, Variable] = Field(default_factory=dict)
     """Variables of the training tasks, each with its reason."""
-    workloads: dict[Word, dict[VariableName, Variable]] = Field(default_factory=dict)
+    workloads: dict[Word, dict[TaskVariable, Variable]] = Field(default_factory=dict)
     """Further variables by kind of traffic, for recipes that name it."""
     python: Pythons = Pythons()
     """Interpreters."""

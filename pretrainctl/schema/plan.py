@@ -112,8 +112,17 @@ class Plan(Part):
 
     @property
     def node_hours(self) -> float:
-        """Node-hours to the target at most; of one job where the number of jobs is unknown."""
+        """Node-hours to the target, as estimated; of one job where the number of jobs is unknown."""
         return self.estimate.node_hours_per_job * (self.estimate.jobs or 1)
+
+    def cost(self) -> str:
+        """What the run is estimated to cost, in one line."""
+        jobs, each = self.estimate.jobs, self.estimate.node_hours_per_job
+        if jobs is None:
+            return f"how many jobs it takes is unknown, each of at most {each:.2f} node-hours"
+        if jobs == 1:
+            return f"about one job to the target, of at most {each:.2f} node-hours"
+        return f"about {self.node_hours:.2f} node-hours in about {jobs} jobs of at most {each:.2f} each"
 
     def summary(self) -> str:
         """What is about to be submitted, in one line."""

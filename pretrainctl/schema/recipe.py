@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue, model_serializer, model_validator
 
-from pretrainctl.schema.base import Count, Part, Positive, Seconds, Text, VariableName, Word
+from pretrainctl.schema.base import Count, Part, Positive, Seconds, TaskVariable, Text, Word
 from pretrainctl.schema.model import Model
 
 __all__ = [
@@ -144,7 +144,9 @@ class CheckpointPolicy(Part):
     keep: Annotated[int, Field(ge=0)] = 0
     """Newest complete ones that are kept; 0 = all."""
     directory: Path | None = None
-    """Where they lie; null = `checkpoints/` of the run folder."""
+    """Where they lie, one directory for each run; null = `checkpoints/` of the run folder."""
+    adopt: bool = False
+    """Whether a launch may take over a directory with checkpoints of a run that is over, and go on from the newest."""
 
 
 class Resources(Part):
@@ -246,8 +248,8 @@ class Recipe(Part):
     """When and where to save."""
     resources: Resources
     """Nodes and time."""
-    environment: dict[VariableName, Text] = Field(default_factory=dict)
-    """Variables for the training tasks, over those of the profile."""
+    environment: dict[TaskVariable, Text] = Field(default_factory=dict)
+    """Variables for the training tasks, over those of the profile; none of Slurm, pretrainctl or the ranks."""
     workloads: tuple[Word, ...] = ()
     """Kinds of traffic for which profiles may have variables of their own, such as `pipeline-parallel`."""
     deepspeed: DeepSpeed = DeepSpeed()

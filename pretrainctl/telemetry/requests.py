@@ -33,6 +33,7 @@ class Requests:
         self._file = request_file(self._place.run_dir) if self._place and own_rank() == 0 else None
         self._seen: tuple[int, int, int] | None = None
         self._next_look = 0.0
+        self._warned = ""
         self._done = 0
         self._signalled = False
         signal.signal(signal.SIGTERM, self._on_signal)
@@ -67,7 +68,9 @@ class Requests:
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
-            print(f"warning: {self._file} cannot be read: {error}", file=sys.stderr)
+            if str(error) != self._warned:
+                self._warned = str(error)
+                print(f"warning: {self._file} cannot be read: {error}", file=sys.stderr)
             return None
         if request.attempt != self._place.attempt or request.number <= self._done:
             return None

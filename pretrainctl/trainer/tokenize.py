@@ -13,7 +13,13 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
+try:
+    import numpy as np
+except ModuleNotFoundError:
+    if __name__ != "__main__":
+        raise
+    print("error: numpy is needed, and not installed\nhint: pip install -e '.[trainer]'", file=sys.stderr)
+    sys.exit(3)
 
 from pretrainctl.errors import InputError, MissingError, PretrainctlError
 from pretrainctl.trainer.indexed import IndexedWriter, token_dtype

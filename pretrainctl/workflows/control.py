@@ -9,11 +9,12 @@ from dataclasses import dataclass
 
 from pretrainctl.errors import MissingError, RunError, SlurmError
 from pretrainctl.frameworks.checkpoint_gate import check
+from pretrainctl.frameworks.checkpoint_owner import refuse_stranger
 from pretrainctl.records.run import Event
 from pretrainctl.runs import folder, ledger
 from pretrainctl.runs.folder import RunFolder
 from pretrainctl.runs.requests import ask
-from pretrainctl.runs.state import fold
+from pretrainctl.runs.state import AttemptState, fold
 from pretrainctl.slurm.client import Slurm
 from pretrainctl.workflows.launch import queue_jobs
 from pretrainctl.workflows.look_back import expected_checkpoint
@@ -21,6 +22,10 @@ from pretrainctl.workflows.reach import reach_own
 
 __all__ = ["Outcome", "cancel", "resume", "save", "stop"]
 
+_FURTHER = (
+    "to train further, launch a new run with a higher training.tokens, `--set checkpoint.directory={directory}` and "
+    "`--set checkpoint.adopt=true`: from its last step on the learning rate follows the new target's schedule"
+)
 _AT_WORK = 300.0
 """Seconds that a `resume` may take from its event to its job: submitting waits for a busy controller."""
 
@@ -38,24 +43,38 @@ def stop(name: str) -> Outcome:
     """End the run at the next step boundary, after a save; nothing is submitted or resumed until `resume`.
 
     The event is written first, so that an attempt that starts in between reads it and leaves; the request reaches
-    the ranks through the run folder, whether Slurm answers or not. A run that is stopped already stays as it is.
+    the ranks through the run folder, whether Slurm answers or not. Where the request cannot be written, the attempt
+    finds the event and signals the ranks. A run that is stopped already stays as it is.
     """
     run = _open_unfinished(name)
     before = fold(ledger.read_events(run.path))
     if before.stopped is None:
         ledger.append(run.path, "stop_requested", "stop asked for: save, then end")
     state = fold(ledger.read_events(run.path))
-    if state.open_attempt is not None:
-        ask(run.path, "save_and_exit", state.open_attempt.attempt, "stop")
+    unwritten = _ask_to_end(run, state.open_attempt)
     with _recorded(name, "stop --save"):
         slurm = reach_own(run)
         queued, running = _jobs(run, slurm)
         slurm.cancel(queued)
     if running:
-        return Outcome(run.record.name, "will save at the next step and end", tuple(running))
+        when = "will save at the next step and end"
+        if unwritten:
+            when = f"will save and end when its attempt has read the ledger, within half a minute ({unwritten})"
+        return Outcome(run.record.name, when, tuple(running))
     if before.stopped is not None:
         return Outcome(run.record.name, f"is stopped already: {before.stopped}", tuple(queued))
     return Outcome(run.record.name, "nothing was running; what was queued is cancelled", tuple(queued))
+
+
+def _ask_to_end(run: RunFolder, attempt: AttemptState | None) -> str:
+    """Ask the ranks of an attempt; why they could not be asked, empty where they were."""
+    if attempt is None:
+        return ""
+    try:
+        ask(run.path, "save_and_exit", attempt.attempt, "stop")
+    except OSError as error:
+        return f"the request cannot be written: {error.strerror}: {error.filename2 or error.filename}"
+    return ""
 
 
 def save(name: str) -> Outcome:
@@ -65,13 +84,13 @@ def save(name: str) -> Outcome:
     _, running = _jobs(run, reach_own(run))
     if not running or state.owner is None:
         raise RunError(f"the run {run.record.name!r} is not running, so it cannot save")
-    ledger.append(run.path, "save_requested", "a save was asked for")
     ask(run.path, "save", state.owner.attempt, "save")
+    ledger.append(run.path, "save_requested", "a save was asked for")
     return Outcome(run.record.name, "will save at the next step", tuple(running))
 
 
 def cancel(name: str) -> Outcome:
-    """Cancel all jobs of the run at once, without a save; nothing goes on until `resume`."""
+    """Cancel all jobs of the run at once; nothing goes on until `resume`. Ranks may save within Slurm's KillWait."""
     run = _open_unfinished(name)
     before = fold(ledger.read_events(run.path))
     if before.stopped is None or before.open_attempt is not None:
@@ -92,27 +111,33 @@ def resume(name: str) -> Outcome:
     """Let a stopped run go on, or one that has no job: a new job is queued.
 
     RunError where it is finished, where a job of it is queued or running, or another `resume` is at work;
-    CheckpointError where it had checkpoints and could load none.
+    CheckpointError where it had checkpoints and could load none, or another run took them over. After Ctrl-C or
+    SIGTERM it is stopped.
     """
-    run = _open_unfinished(name)
+    run = _open_unfinished(name, hint=_FURTHER)
     slurm = reach_own(run)
     events = ledger.read_events(run.path, 0)
     _refuse_jobs(run, *_jobs(run, slurm))
     run.refuse_if_moved()
     launch = run.launch()
+    refuse_stranger(launch.checkpoint.directory, launch.run_id)
     # Now, what the attempt's own gate would refuse after the job has waited in the queue.
     check(launch.checkpoint.directory, launch.checkpoint, **expected_checkpoint(run))
-    mine = ledger.append(run.path, "resume_requested", "resume asked for")
-    other = _other_resume(ledger.read_events(run.path, 0), mine, known=events[-1].sequence if events else 0)
-    if other is not None:
-        raise RunError(
-            f"another `resume` of the run {run.record.name!r} is at work, on {other.host}",
-            hint="look at `pretrainctl status`; what it queues is enough",
-        )
     try:
+        mine = ledger.append(run.path, "resume_requested", "resume asked for")
+        other = _other_resume(ledger.read_events(run.path, 0), mine, known=events[-1].sequence if events else 0)
+        if other is not None:
+            raise RunError(
+                f"another `resume` of the run {run.record.name!r} is at work, on {other.host}",
+                hint="look at `pretrainctl status`; what it queues is enough",
+            )
         job_ids, _ = queue_jobs(run, launch, slurm)
     except SlurmError as error:
         ledger.append(run.path, "stopped", f"could not be resumed: {error}")
+        raise
+    except (KeyboardInterrupt, SystemExit):
+        # A job may have been accepted in this moment: it will find this and leave.
+        ledger.append(run.path, "stopped", "the resume was interrupted")
         raise
     return Outcome(run.record.name, f"queued job {', '.join(map(str, job_ids))}", job_ids)
 
@@ -153,12 +178,15 @@ def _recorded(name: str, command: str) -> Iterator[None]:
         ) from error
 
 
-def _open_unfinished(name: str) -> RunFolder:
+def _open_unfinished(name: str, *, hint: str = "") -> RunFolder:
     run = folder.find(name)
     run.refuse_others()
     finished = fold(ledger.read_events(run.path)).finished
     if finished is not None:
-        raise RunError(f"the run {run.record.name!r} is finished: {finished}")
+        raise RunError(
+            f"the run {run.record.name!r} is finished: {finished}",
+            hint=hint.replace("{directory}", str(run.launch().checkpoint.directory)) if hint else "",
+        )
     return run
 
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pretrainctl.errors import InputError, MissingError, SlurmError
+from pretrainctl.errors import InputError, MissingError, PretrainctlError, SlurmError
+from pretrainctl.frameworks.checkpoint_owner import own, release
 from pretrainctl.records.launch import Launch
 from pretrainctl.records.run import RunRecord
 from pretrainctl.records.training import TrainingSettings
@@ -22,6 +23,7 @@ from pretrainctl.slurm.client import Slurm
 from pretrainctl.workflows.plan import make_plan
 from pretrainctl.workflows.reach import find_slurm_conf, slurm_at
 from pretrainctl.workflows.render import render_bundle
+from pretrainctl.workflows.take_checkpoints import refuse_taken
 
 __all__ = ["Launched", "launch", "queue_jobs", "test_launch"]
 
@@ -51,8 +53,8 @@ def launch(
 
     Everything that can be refused is refused before the run folder is made, and so is a controller that does not
     answer; when sbatch refuses, the folder is removed again and SlurmError carries its words. Where it is not known
-    whether sbatch accepted the job, the folder stays and `reconcile` finds out; after Ctrl-C it stays as a stopped
-    run.
+    whether sbatch accepted the job, the folder stays and `reconcile` finds out; after Ctrl-C or SIGTERM it stays as a
+    stopped run.
     """
     plan = make_plan(recipe, cluster, set_values=set_values, name=name, mail_type=mail_type, mail_user=mail_user)
     run_dir = folder.roots()[0] / folder.check_name(plan.name)
@@ -61,6 +63,8 @@ def launch(
     record, settings, bundle = render_bundle(plan, run_dir, python=python, salt=str(created))
     if settings is not None:
         _refuse_missing_data(settings)
+    checkpoints = record.checkpoint.directory
+    replaced = refuse_taken(checkpoints, adopt=plan.recipe.checkpoint.adopt)
     slurm_conf, slurm = _slurm_for(plan)
     slurm_cluster = slurm.cluster_name()
     if not confirm(plan, run_dir):
@@ -68,18 +72,20 @@ def launch(
     first = not run_dir.parent.exists()
     identity = replace(_identity(plan, record, created), slurm_conf=slurm_conf, slurm_cluster=slurm_cluster)
     run = folder.create(run_dir, identity, bundle)
-    for file, text in snapshot.take_snapshot(Path.cwd()).items():
-        (run.path / "code" / file).write_text(text, encoding="utf-8")
-    record.checkpoint.directory.mkdir(parents=True, exist_ok=True)
     try:
+        for file, text in snapshot.take_snapshot(Path.cwd()).items():
+            (run.path / "code" / file).write_text(text, encoding="utf-8")
+        own(checkpoints, record.run_id, run.path, instead_of=replaced)
         job_ids, messages = queue_jobs(run, record, slurm)
-    except SlurmError as error:
-        if error.status is not None and not ledger.read_events(run.path):
+    except (PretrainctlError, OSError) as error:
+        unknown = isinstance(error, SlurmError) and error.status is None
+        if not unknown and not ledger.read_events(run.path):
+            release(checkpoints, record.run_id, back_to=replaced)
             shutil.rmtree(run.path)
             if first:
                 run.path.parent.rmdir()
         raise
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit):
         # A job may have been accepted in this moment: it will find this and leave.
         ledger.append(run.path, "stopped", "the launch was interrupted")
         raise
@@ -92,7 +98,8 @@ def test_launch(recipe: str, cluster: str | None, *, set_values: Sequence[str], 
     SlurmError with Slurm's own words where it would refuse.
     """
     plan = make_plan(recipe, cluster, set_values=set_values, name=name)
-    _, _, bundle = render_bundle(plan, folder.roots()[0] / folder.check_name(plan.name))
+    record, _, bundle = render_bundle(plan, folder.roots()[0] / folder.check_name(plan.name))
+    refuse_taken(record.checkpoint.directory, adopt=plan.recipe.checkpoint.adopt)
     with tempfile.TemporaryDirectory(prefix="pretrainctl-") as aside:
         script = Path(aside) / "job.sbatch"
         script.write_text(bundle.files["job.sbatch"], encoding="utf-8")

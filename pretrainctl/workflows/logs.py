@@ -30,6 +30,8 @@ _TOLD: frozenset[EventKind] = frozenset(
         *("stop_requested", "cancel_requested", "resume_requested", "finished", "stopped"),
     }
 )
+_KNOWN = 20
+"""Logs that a hint names."""
 _PAUSE = 1.0
 """Seconds between two looks into the ledger."""
 
@@ -51,8 +53,18 @@ def log_file(name: str, attempt: int | None = None, restart: int | None = None) 
         if attempt in {None, number} and restart in {None, index} and (path / "training.log").exists()
     ]
     if not found:
+        known = [
+            f"attempt {number} restart {index}"
+            for number, index, path in run.restart_dirs()
+            if (path / "training.log").exists()
+        ]
+        if known:
+            raise RunError(
+                f"the run {run.record.name!r} has no such training log",
+                hint=f"there is: {', '.join(known[-_KNOWN:])}" + (", and older ones" if len(known) > _KNOWN else ""),
+            )
         raise RunError(
-            f"the run {run.record.name!r} has no such training log yet",
+            f"the run {run.record.name!r} has no training log yet",
             hint=f"`pretrainctl status` says where it stands; logs of the batch script lie in {run.path / 'attempts'}",
         )
     return found[-1]

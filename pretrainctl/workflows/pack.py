@@ -9,6 +9,7 @@ import importlib.metadata
 import io
 import os
 import re
+import shutil
 import sys
 import tarfile
 import tempfile
@@ -54,7 +55,8 @@ def pack(cluster: str, output: Path | None, *, python: str, say: Say, run: Runne
     """Write a pack for the Python version `python` (`3.11`) on a cluster's architecture.
 
     `output` that ends in `.tar.gz` is an archive with one folder in it, all else a folder; None means an archive
-    in the current folder. It must not exist, and appears whole or not at all. pip judges the conditions of
+    in the current folder. It must not exist, and appears whole or not at all. The user's own files of the profile go
+    with it, side by side. pip judges the conditions of
     requirements (`; python_version < ...`) by the Python that runs it, not by `python`: no core dependency has one
     that differs on Linux. InputError, MissingError or CommandError say what is in the way.
     """
@@ -66,7 +68,8 @@ def pack(cluster: str, output: Path | None, *, python: str, say: Say, run: Runne
             hint=f"say node.arch: x86_64 or aarch64 in a profile of your own that `extends: {profile.name}`",
         )
     _check_python(python)
-    name = f"pretrainctl-{pretrainctl.__version__}-{profile.name}-py{python}"
+    profiles = {file.name: file for file in reversed(catalog.own_files("cluster_profiles", cluster))}
+    name = f"pretrainctl-{pretrainctl.__version__}-{profile.name}-{arch}-py{python}"
     path = (output or Path(f"{name}.tar.gz")).absolute()
     if os.path.lexists(path):
         raise InputError(f"{path} exists already", hint="name another --output, or remove it; nothing was written")
@@ -89,6 +92,11 @@ def pack(cluster: str, output: Path | None, *, python: str, say: Say, run: Runne
         for file, text in rendering.render_pack(record, catalog.template_dir()).items():
             (made / file).write_text(text, encoding="utf-8")
         (made / "install.sh").chmod(0o755)
+        if profiles:
+            (made / "cluster_profiles").mkdir()
+        for file, source in profiles.items():
+            say(f"your own profile {source} goes with it")
+            shutil.copyfile(source, made / "cluster_profiles" / file)
         say(f"writing {path}")
         if path.name.endswith(".tar.gz"):
             made = _archive(made, Path(temporary) / path.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -125,8 +126,10 @@ def _settle(
     gone = [*queued, *(running if state.cancelled else ())]
     slurm.cancel(gone)
     if running and not state.cancelled and state.open_attempt is not None:
-        # The wish may never have reached the ranks: where it did, they have obeyed it, or will.
-        ask_again(run.path, "save_and_exit", state.open_attempt.attempt, "stop")
+        # The wish may never have reached the ranks: where it did, they have obeyed it, or will. Where the request
+        # cannot be written, the attempt finds the stop in the ledger.
+        with contextlib.suppress(OSError):
+            ask_again(run.path, "save_and_exit", state.open_attempt.attempt, "stop")
     word = "finished" if state.finished is not None else "stopped"
     message = f"{word}: {state.finished or state.stopped}"
     if gone:

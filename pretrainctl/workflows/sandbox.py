@@ -46,21 +46,24 @@ def _shape(last: Shape | None, nodes: int | None, gpus: int | None) -> Shape | N
 
 @dataclass(frozen=True)
 class Ended:
-    """What `down` did: processes ended, and what lies in the sandbox's folder still."""
+    """What `down` did: processes ended, what lies in the sandbox's folder still, and what was removed of it."""
 
     root: str
     processes: int
     bytes_left: int
+    bytes_removed: int = 0
 
 
 def down(root: Path | None, *, purge: bool = False, say: Say) -> Ended:
     """End every process of the sandbox; with `purge`, remove its folder too."""
     sandbox = Sandbox(root, say=say)
     processes = sandbox.down()
+    files = (path.lstat() for path in sandbox.root.rglob("*")) if sandbox.shape is not None else ()
+    size = sum(file.st_size for file in files)
     if purge and sandbox.shape is not None:  # a folder that no sandbox was made in is none of ours
         shutil.rmtree(sandbox.root)
-    files = (path.lstat() for path in sandbox.root.rglob("*")) if sandbox.shape is not None else ()
-    return Ended(str(sandbox.root), processes, sum(file.st_size for file in files))
+        return Ended(str(sandbox.root), processes, 0, size)
+    return Ended(str(sandbox.root), processes, size)
 
 
 def status(root: Path | None) -> SandboxStatus:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from pretrainctl.errors import MissingError, RunError, SlurmError
-from pretrainctl.records.job import Job
+from pretrainctl.records.job import Job, JobClass
 from pretrainctl.runs import folder, ledger
 from pretrainctl.runs.folder import RunFolder
 from pretrainctl.runs.log_tail import tail
@@ -19,10 +20,11 @@ from pretrainctl.workflows.reach import reach
 __all__ = ["Phase", "RunStatus", "Survey", "survey"]
 
 Phase = Literal["finished", "stopped", "failed", "stopping", "running", "queued", "no_job", "unknown"]
-"""`stopped`: by a person. `failed`: by itself, for the reason in its last event. `stopping`: stopped, and a job of it
-has not ended yet. `no_job`: not finished, not stopped, and nothing of it is queued or running: `reconcile` looks into
-it. `unknown`: Slurm could not be asked."""
+"""`stopped`: by a person, with a command of ours or with scancel. `failed`: by itself, as its last event says.
+`stopping`: stopped, and a job of it has not ended yet. `no_job`: not finished, not stopped, and nothing of it is queued
+or running: `reconcile` looks into it. `unknown`: Slurm could not be asked."""
 
+_CANCELLED = {JobClass.USER_CANCEL, JobClass.ADMIN_CANCEL, JobClass.CANCELLED}
 _NEWEST_JOBS = 4
 """Jobs of a run that Slurm is asked about: the running one, those chained, and the last that ended."""
 
@@ -131,20 +133,34 @@ def _status(run: RunFolder, state: RunState, jobs: Mapping[int, Job] | None) -> 
     running = [job for job in mine if job.is_running]
     queued = [job for job in mine if job.is_waiting]
     last = [job for job in mine if state.owner is not None and job.job_id == state.owner.job_id]
-    current = next(iter(running or queued or last), None)
+    # The job of the newest attempt, or, where none began since the last resume, the job that was to begin one. That a
+    # chained job was cancelled is no stop: the attempt before it may go on.
+    begun = state.owner is not None and state.owner.attempt > state.resumed_after
+    claimed = {attempt.job_id for attempt in state.attempts}
+    unclaimed = [job for job in mine[-1:] if job.job_id not in claimed]
+    cancelled = [job for job in (last if begun else unclaimed) if job.state.job_class in _CANCELLED]
+    current = next(iter(running or queued or cancelled or last), None)
     held = current.nodes if current and current in running else ()
     dead = state.open_attempt.dead_nodes if state.open_attempt is not None else ()
     launch = run.launch()
+    phase = _phase(state, bool(running), bool(queued), known=jobs is not None)
+    warnings = _warnings(run, state, current if current in running else None)
+    if phase == "no_job" and cancelled:
+        # As the next look from anywhere will find, and write into the ledger.
+        phase = "stopped"
+        warnings += (
+            f"its jobs were cancelled with scancel: nothing goes on until `pretrainctl resume {run.record.name}`",
+        )
     return RunStatus(
         name=run.record.name,
         path=str(run.path),
         cluster=run.record.cluster,
         user=run.record.user,
-        phase=_phase(state, bool(running), bool(queued), known=jobs is not None),
-        step=sample.get("step"),
+        phase=phase,
+        step=sample.step,
         target_steps=launch.target_steps,
-        tokens=sample.get("tokens"),
-        loss=sample.get("loss"),
+        tokens=sample.tokens,
+        loss=sample.loss,
         attempts=sum(not attempt.refused for attempt in state.attempts),
         restarts=sum(max(0, attempt.restarts - 1) for attempt in state.attempts),
         job_id=current.job_id if current else None,
@@ -156,8 +172,8 @@ def _status(run: RunFolder, state: RunState, jobs: Mapping[int, Job] | None) -> 
         queued_jobs=len(queued),
         last_event=state.last.message if state.last else "",
         last_event_time=state.last.time if state.last else None,
-        warnings=_warnings(run, state, current if current in running else None),
-        last_sample_time=sample.get("time"),
+        warnings=warnings,
+        last_sample_time=sample.time,
     )
 
 
@@ -184,13 +200,41 @@ def _phase(state: RunState, running: bool, queued: bool, *, known: bool) -> Phas
     return "queued" if queued else "no_job"
 
 
-def _newest_sample(run: RunFolder) -> Mapping[str, Any]:
+@dataclass(frozen=True)
+class _Sample:
+    """What the newest line of the metrics says; None for what it does not say, or says in no way that makes sense."""
+
+    step: int | None = None
+    tokens: int | None = None
+    loss: float | None = None
+    time: float | None = None
+
+
+def _newest_sample(run: RunFolder) -> _Sample:
     for _, _, path in reversed(list(run.restart_dirs())):
-        for line in reversed(tail(path / "metrics.jsonl", 20)):
+        for line in reversed(_tail(path / "metrics.jsonl")):
             try:
                 data = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
-            if isinstance(data, dict) and data.get("kind") == "step":
-                return data
-    return {}
+            if isinstance(data, dict) and data.get("kind") == "step" and (step := _whole(data.get("step"))) is not None:
+                return _Sample(step, _whole(data.get("tokens")), _number(data.get("loss")), _number(data.get("time")))
+    return _Sample()
+
+
+def _tail(path: Path) -> list[str]:
+    try:
+        return tail(path, 20)
+    except OSError:
+        return []  # `metrics` says why it cannot be read
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63 else None
+
+
+def _number(value: Any) -> float | None:
+    """A finite number; a loss that is NaN is no number either, and the run's own end says so."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return float(value) if abs(value) < sys.float_info.max else None

@@ -61,6 +61,36 @@ def test_stop_saves_and_ends_and_nothing_goes_on_until_resume(site: Site) -> Non
     assert_nothing_goes_on(run, 2.0)
 
 
+def test_a_stop_whose_request_cannot_be_written_reaches_the_ranks_by_a_signal(site: Site) -> None:
+    run = launch(site, "unwritable")
+    run.wait_for_step(12)
+    (run.folder / "control" / "request.json").mkdir()
+    done = site.command("stop", "--save", run.name)
+    assert done.returncode == 0, done.stderr
+    assert "the request cannot be written" in done.stdout
+    assert run.wait_for("attempt_ended", 60).data == {"action": "stop", "class": "stopped"}
+    assert "by a signal" in run.events("save_asked")[0].message
+    assert run.samples("saved")[-1]["step"] == run.step()
+    assert_nothing_goes_on(run, 2.0)
+
+
+def test_a_checkpoint_directory_has_one_run_and_another_may_go_on_from_it_when_that_is_over(site: Site) -> None:
+    where = f"checkpoint.directory={site.folder / 'shared'}"
+    first = launch(site, "first", where, steps=15)
+    words = ("launch", "quickstart", "--cluster", "sandbox", "--yes", "--set", where)
+    done = site.command(*words, "--name", "second")
+    assert done.returncode == 8
+    assert f"belong to another run: {first.folder}" in done.stderr
+    assert not (site.folder / "runs" / "second").exists()
+    first.wait_for_finish()
+    done = site.command("resume", first.name)
+    assert done.returncode == 6
+    assert "checkpoint.adopt=true" in done.stderr
+    further = launch(site, "further", where, "checkpoint.adopt=true", steps=20)
+    further.wait_for_finish()
+    assert further.first_step_of(1) == 16
+
+
 def test_srun_that_returns_0_after_a_node_failure_is_not_success(site: Site, sandbox: Sandbox) -> None:
     # --no-kill on srun makes it return 0 after a node failure; --kill-on-bad-exit=0 lets it get that far.
     run = launch(site, "no-kill", "resources.spares=1", "cluster.tasks.srun_options=[--no-kill]", steps=80)

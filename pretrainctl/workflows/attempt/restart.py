@@ -16,10 +16,10 @@ from pretrainctl.errors import SlurmError
 from pretrainctl.liveness.listener import DeadNode
 from pretrainctl.records import codec, contract
 from pretrainctl.records.contract import End, Failure, Fence, Request
-from pretrainctl.runs.requests import ask
 from pretrainctl.slurm import nodes as node_names
 from pretrainctl.slurm import steps
 from pretrainctl.slurm.environment import step_environment
+from pretrainctl.workflows.attempt.asking import Asking
 from pretrainctl.workflows.attempt.chain import Chain
 from pretrainctl.workflows.attempt.checkpoint_watch import CheckpointWatch
 from pretrainctl.workflows.attempt.context import Attempt
@@ -72,7 +72,7 @@ class Restart:
         self.nodes = tuple(node for node in attempt.record.nodes if node in set(nodes))
         self.resume_tag = resume_tag
         self.folder: Path = contract.restart_dir(attempt.run.path, attempt.number, number)
-        self._asked: Request | None = None
+        self._asking = Asking(attempt, self._find_step)
         self._step: str | None = None
         self._failed_at: float | None = None
 
@@ -112,7 +112,7 @@ class Restart:
             end=self._read_end(),
             dead=dead,
             srun_status=status,
-            asked=self._asked,
+            asked=self._asking.asked,
             terminated=self.attempt.signals.terminated,
         )
 
@@ -124,7 +124,7 @@ class Restart:
             self.watch.poll(_TICK)
             self.chain.tick()
             checkpoints.tick()
-            self._pass_on_signals()
+            self._asking.tick()
             if begun is not None and time.monotonic() - begun > _STEP_KNOWN_AFTER:
                 self._find_step()
                 begun = None
@@ -149,16 +149,6 @@ class Restart:
         """Nodes of this restart that are dead; a spare that died is noted, and no matter."""
         self.watch.note_dead()
         return tuple(node for node in self.watch.dead_now() if node.node in self.nodes)
-
-    def _pass_on_signals(self) -> None:
-        signals = self.attempt.signals
-        if self._asked is None and (signals.time_limit_near or signals.terminated):
-            reason = "time_limit" if signals.time_limit_near else "terminated"
-            try:
-                self._asked = ask(self.attempt.run.path, "save_and_exit", self.attempt.number, reason)
-            except OSError:
-                return  # the next tick tries again: the ranks still train
-            self.attempt.event("save_asked", f"asked for a save and the end: {reason}", {"reason": reason})
 
     def _end(self, child: process.Child, dead: Sequence[DeadNode]) -> int | None:
         """End what still runs of the Slurm step, and wait for srun as long as that can help."""

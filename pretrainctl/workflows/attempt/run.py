@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pretrainctl.errors import CheckpointError, PretrainctlError, SlurmError, UnreadableError
 from pretrainctl.frameworks.checkpoint_gate import gate
+from pretrainctl.frameworks.checkpoint_owner import own, refuse_stranger
 from pretrainctl.records import codec, contract
 from pretrainctl.records.contract import Fence
 from pretrainctl.records.job import JobClass
@@ -228,14 +229,19 @@ def _taken_away(attempt: Attempt, end: RestartEnd) -> JobClass | None:
 
 
 def _open_gate(attempt: Attempt, restart: int) -> str | None:
-    """The tag to resume from, None for a fresh start; CheckpointError where neither is right."""
+    """The tag to resume from, None for a fresh start; CheckpointError where neither is right, or the checkpoints are
+    another run's."""
+    directory = attempt.launch.checkpoint.directory
+    refuse_stranger(directory, attempt.launch.run_id)
     result = gate(
-        attempt.launch.checkpoint.directory,
+        directory,
         attempt.launch.checkpoint,
         **expected_checkpoint(attempt.run),
         label=f"attempt-{attempt.number}-restart-{restart}",
         tasks_per_node=attempt.launch.srun.ranks_per_node,
     )
+    # Only now: a folder that is not mounted is the gate's to find, and not ours to make.
+    own(directory, attempt.launch.run_id, attempt.run.path)
     quarantined = [
         {"tag": checkpoint.tag, "reason": checkpoint.reason, "path": str(path)}
         for checkpoint, path in result.quarantined

@@ -11,7 +11,7 @@ from typing import Literal
 from pretrainctl import catalog
 from pretrainctl.errors import InputError
 from pretrainctl.frameworks import checkpoint_gate, deepspeed
-from pretrainctl.schema import Plan, Recipe
+from pretrainctl.schema import ClusterProfile, Plan, Recipe
 from pretrainctl.units import show_duration
 from pretrainctl.workflows.plan.estimate import estimate
 from pretrainctl.workflows.plan.geometry import geometry
@@ -61,6 +61,13 @@ def make_plan(
     check_chain(what, where, queue, notes)
     check_storage(what, where, notes)
     variables = site_environment(what, where, notes)
+    costs = estimate(what, where, ranks, gpus, notes)
+    if what.checkpoint.every_steps > ranks.total_steps:
+        notes.append(
+            f"checkpoint.every_steps {what.checkpoint.every_steps} is beyond the last of {ranks.total_steps} steps: "
+            "nothing is saved before it, except where a time limit or a stop asks for it"
+        )
+    _note_short_chain(what, where, costs.jobs, notes)
     plan = Plan(
         name=what.name,
         recipe=what,
@@ -71,7 +78,7 @@ def make_plan(
         gpus_per_node=gpus,
         environment=variables,
         directives=directives(what, where, queue, ranks, cpus, gpus),
-        estimate=estimate(what, where, ranks, gpus, notes),
+        estimate=costs,
         notes=tuple(notes),
         blocked=_blocked(what),
     )
@@ -121,6 +128,19 @@ def _path(key: str, path: Path, base: Path) -> Path:
             hint="write the path that the variable stands for there",
         )
     return base / catalog.expand_home(path)
+
+
+def _note_short_chain(recipe: Recipe, profile: ClusterProfile, needed: int | None, notes: list[str]) -> None:
+    """Say where the jobs that a launch queues do not reach the target."""
+    queued = recipe.chain.jobs or profile.chain.jobs
+    if (recipe.chain.strategy or profile.chain.strategy) != "prequeued" or (needed is not None and needed <= queued):
+        return
+    jobs = "1 job is" if queued == 1 else f"{queued} jobs are"
+    reach = "may not reach the target" if needed is None else f"about {needed} are needed to reach the target"
+    notes.append(
+        f"{jobs} queued at launch, and {reach}: give `pretrainctl reconcile` on a login node now and then, as in cron, "
+        "which tops them up"
+    )
 
 
 def _blocked(recipe: Recipe) -> str | None:

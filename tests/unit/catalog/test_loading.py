@@ -113,7 +113,12 @@ def test_a_circle_of_extends_is_refused(write):
         ("extends: quickstart\ntraining:\n  zero_stage: 4\n", 3, "training.zero_stage", "What ZeRO shards"),
         ("extends: quickstart\nmodel:\n  heads: 3\n", 3, "model: hidden 128 is not a multiple of heads 3", ""),
         ("extends: quickstart\ndata:\n  sequence_length: 512\n", 1, "longer than model.context 256", ""),
-        ("name: x\n", 1, "the key framework is missing (and 5 more)", "Which training framework"),
+        (
+            "name: x\n",
+            1,
+            "the keys framework, model, data, training, checkpoint, resources are missing",
+            "Which training framework",
+        ),
         ("name: [1\n", 2, "broken YAML", "indentation"),
         ("name: a\nname: b\n", 2, "broken YAML", "indentation"),
         ("- a\n", 1, "a mapping of keys is needed", ""),
@@ -289,3 +294,36 @@ def test_every_shipped_recipe_loads_for_every_cluster(recipe, cluster):
 def test_the_home_of_nobody_is_refused() -> None:
     with pytest.raises(InputError, match="home folder of nobody"):
         catalog.load_recipe("~nobody-at-all/recipe.yaml")
+
+
+def test_what_is_no_file_in_the_users_folder_is_said_and_not_offered(user_configuration):
+    folder = user_configuration / "recipes"
+    (folder / "dir.yaml").mkdir(parents=True)
+    (folder / "lost.yaml").symlink_to("nowhere.yaml")
+    assert not {"dir", "lost"} & set(catalog.names("recipes"))
+    assert [row[0] for row in catalog.describe("recipes")] == list(catalog.names("recipes"))
+    assert f"{folder / 'dir.yaml'} is a folder" in refused(catalog.load_recipe, "dir")[0]
+    assert f"{folder / 'lost.yaml'} is a link that leads nowhere" in refused(catalog.load_recipe, "lost")[0]
+    (folder / "quickstart.yaml").mkdir()
+    assert catalog.load_recipe("quickstart").name == "quickstart", "the shipped one is there all the same"
+
+
+def test_a_misspelt_extends_has_its_place(write):
+    path = write("name: x\nextends: quikstart\n")
+    message, hint = refused(catalog.load_recipe, path)
+    assert message == f"{path}:2: extends: there is no recipe 'quikstart'"
+    assert hint == "did you mean quickstart?"
+
+
+def test_settings_of_a_profile_are_named_as_they_were_typed():
+    assert refused(catalog.load_profile, "sandbox", ["foo=1"])[0].startswith("--set cluster.foo=1: unknown key 'foo'")
+    assert refused(catalog.load_profile, "sandbox", ["queues.9=1"])[0].startswith("--set cluster.queues.9=1: ")
+
+
+@pytest.mark.parametrize("value", ["FOO", "END,FOO", "", "END,"])
+def test_a_mail_type_is_one_of_slurms(value):
+    message, _ = refused(catalog.load_profile, "sandbox", [f"mail={{type: '{value}'}}"])
+    assert message.startswith("--set cluster.mail=")
+    if value:
+        assert "is no mail type of Slurm (NONE, BEGIN, END" in message
+    assert catalog.load_profile("sandbox", ["mail={type: 'end,TIME_LIMIT_90'}"]).mail.type == "end,TIME_LIMIT_90"

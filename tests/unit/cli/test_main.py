@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
+import re
+import shlex
+import signal
+import subprocess
 import sys
+import time
+from types import SimpleNamespace
 
 import pytest
 
 from pretrainctl import errors
 from pretrainctl.cli.main import main
+from pretrainctl.workflows import launch as launching
 
 
 @pytest.fixture
@@ -68,6 +76,26 @@ def test_an_interrupt_ends_with_130(call, monkeypatch):
     status, out, err = call(*PLAN)
     assert (status, out) == (130, "")
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_an_end_from_outside_is_an_exception(call, monkeypatch, number):
+    undone = []
+
+    def make_plan(*_, **__):
+        try:
+            os.kill(os.getpid(), number)
+            time.sleep(5)
+        finally:
+            undone.append(number)
+
+    before = signal.signal(number, signal.SIG_DFL)
+    monkeypatch.setattr("pretrainctl.workflows.plan.make_plan", make_plan)
+    try:
+        assert call(*PLAN) == (128 + number, "", "")
+    finally:
+        signal.signal(number, before)
+    assert undone == [number]
 
 
 def test_debug_shows_the_traceback(call, monkeypatch):
@@ -129,3 +157,48 @@ def test_recipes_and_clusters_are_listed(call):
     status, out, _ = call("clusters", "--json")
     assert status == 0
     assert "sandbox" in [row["name"] for row in json.loads(out)]
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_traceback(tmp_path, closed):
+    out = tmp_path / "bundle"
+    command = f"{shlex.quote(sys.executable)} -m pretrainctl render quickstart -c sandbox"
+    for more, status in (("", 0), (f" --output {out}", 0), (" --set a=1", 2)):
+        done = subprocess.run(
+            ["bash", "-c", f"{command}{more} {closed}"], capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == status
+        assert "Traceback" not in done.stderr
+    assert "error" not in (out / "launch.json").read_text()
+
+
+def test_arguments_are_named_alike(call):
+    for command in ("plan", "launch", "logs", "status", "reconcile", "doctor", "attempt"):
+        usage = call(command, "--help")[1].splitlines()
+        (words,) = [line for line in usage if "Usage:" in line]
+        (argument,) = re.findall(r"[\[{]*(?:RECIPE|RUN|FOLDER)[\]}]*", words)
+        assert argument in {"{RECIPE}", "{RUN}", "[RUN]", "{FOLDER}", "RECIPE", "RUN", "FOLDER"}
+
+
+CHEAP = ("launch", "quickstart", "-c", "sandbox", "--name", "a")
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (("resources.seconds_per_step=600", "training.tokens=60M"), "node-hours are more than 100"),
+        (("resources.seconds_per_step=null",), "how many jobs it takes is unknown"),
+    ],
+)
+def test_more_than_is_asked_for_or_an_unknown_cost_needs_a_yes(call, monkeypatch, tmp_path, settings, says):
+    (tmp_path / "data").mkdir()
+    for suffix in ("bin", "idx"):
+        (tmp_path / "data" / f"quickstart.{suffix}").touch()
+    monkeypatch.setattr(launching, "_slurm_for", lambda _: ("", SimpleNamespace(cluster_name=lambda: "c")))
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    sets = [word for value in settings for word in ("--set", value)]
+    status, _, err = call(*CHEAP, *sets)
+    assert status == 2
+    assert says in err
+    assert "give --yes" in err
+    assert not (tmp_path / "runs").exists()

@@ -62,3 +62,14 @@ def test_a_name_that_no_run_has_says_which_there_are(tmp_path: Path, monkeypatch
     with pytest.raises(RunError, match="no run 'two'") as caught:
         folder.find("two")
     assert "one" in caught.value.hint
+
+
+def test_a_run_seen_through_links_is_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a-link").symlink_to(tmp_path / "group")
+    monkeypatch.setenv(folder.RUNS_VARIABLE, f"{tmp_path / 'a-link'}:{tmp_path / 'mine'}:{tmp_path / 'group'}")
+    made = folder.create(tmp_path / "group" / "one", record("one"), BUNDLE)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "other").symlink_to(made.path)
+    (tmp_path / "group" / "another").symlink_to("one")
+    (found,) = folder.all_runs()[0]
+    assert found.path == made.path

@@ -64,10 +64,10 @@ def test_settings_variables_and_workloads_are_named(monkeypatch):
         "resources.queue=booster",
     )
     assert found["#SBATCH --nodes"].origin == "recipe --set resources.nodes=64"
-    assert found["#SBATCH --account"].origin == "profile --set account.name=ab12"
+    assert found["#SBATCH --account"].origin == "profile --set cluster.account.name=ab12"
     assert found["export NCCL_DEBUG"].origin.startswith("recipe --set environment=")
     assert "megatron_moe_resilient_jupiter" in found["export NCCL_NET_GDR_LEVEL"].origin
-    assert found["#SBATCH --constraint"].origin == "profile --set request.options=[--constraint=gpu]"
+    assert found["#SBATCH --constraint"].origin == "profile --set cluster.request.options=[--constraint=gpu]"
     assert found["#SBATCH --partition"].origin.endswith("; recipe --set resources.queue=booster")
     monkeypatch.setenv("PRETRAINCTL_ACCOUNT", "xy")
     lines = {line.text: line.origin for line in explain("llama-8b", "jupiter")}

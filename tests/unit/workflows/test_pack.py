@@ -66,6 +66,7 @@ def test_a_folder_holds_wheels_script_requirements_and_manifest(cluster, folder)
     made = pack(cluster("aarch64"), folder / "it", python="3.12", say=said, run=pip)
     assert made.path == folder / "it"
     assert sorted(path.name for path in made.path.iterdir()) == [
+        "cluster_profiles",
         "install.sh",
         "manifest.json",
         "requirements.txt",
@@ -105,10 +106,10 @@ def test_pip_is_asked_for_wheels_of_the_clusters_architecture_only(cluster, fold
 
 def test_an_archive_has_one_folder_and_no_name_of_a_user(cluster, folder):
     made = pack(cluster("x86_64"), None, python="3.11", say=said, run=Pip())
-    assert made.path == folder / "pretrainctl-0.1.0-far-py3.11.tar.gz"
+    assert made.path == folder / "pretrainctl-0.1.0-far-x86_64-py3.11.tar.gz"
     with tarfile.open(made.path) as archive:
         members = archive.getmembers()
-    assert {member.name.split("/")[0] for member in members} == {"pretrainctl-0.1.0-far-py3.11"}
+    assert {member.name.split("/")[0] for member in members} == {"pretrainctl-0.1.0-far-x86_64-py3.11"}
     assert {(member.uid, member.gid, member.uname, member.gname) for member in members} == {(0, 0, "", "")}
     assert [path.name for path in folder.iterdir()] == [made.path.name]
 
@@ -193,3 +194,18 @@ def test_a_python_without_pip_is_named(cluster, folder):
         pack(cluster("x86_64"), folder / "it", python="3.11", say=said, run=pip)
     assert "ensurepip" in caught.value.hint
     assert list(folder.iterdir()) == []
+
+
+def test_the_users_own_profile_goes_with_it_and_a_shipped_one_does_not(folder, user_configuration):
+    own = user_configuration / "cluster_profiles"
+    own.mkdir()
+    (own / "group.yaml").write_text("extends: sandbox\nnode: {arch: aarch64}\n", encoding="utf-8")
+    (own / "mine.yaml").write_text("extends: group\nname: mine\n", encoding="utf-8")
+    told = []
+    made = pack("mine", folder / "it", python="3.11", say=told.append, run=Pip())
+    packed = {path.name: path.read_text() for path in (made.path / "cluster_profiles").iterdir()}
+    assert packed == {name: (own / name).read_text() for name in ("group.yaml", "mine.yaml")}
+    assert f"your own profile {own / 'mine.yaml'} goes with it" in told
+    assert "cluster_profiles" in (made.path / "install.sh").read_text()
+    made = pack("leonardo", folder / "shipped", python="3.11", say=said, run=Pip())
+    assert not (made.path / "cluster_profiles").exists()

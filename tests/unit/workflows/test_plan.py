@@ -198,3 +198,29 @@ def test_a_chain_that_may_not_work_is_said():
     rows = "cluster.queues=[{name: a, purpose: production, max_nodes: 2, max_walltime: 1h, max_jobs: 2}]"
     assert plan(known % "no", rows).queue.max_jobs == 2
     assert "chain.jobs 3: queue a of sandbox takes at most 2 jobs" in refused(known % "no", rows, "chain.jobs=3")
+
+
+def notes(*settings: str) -> str:
+    return "\n".join(make_plan("quickstart", "sandbox", set_values=settings, directory=Path("/home/you")).notes)
+
+
+def test_a_checkpoint_beyond_the_last_step_is_a_note() -> None:
+    assert "every_steps 161 is beyond the last of 160 steps" in notes("checkpoint.every_steps=161")
+    assert "every_steps" not in notes("checkpoint.every_steps=160")
+
+
+def test_a_chain_that_does_not_reach_the_target_says_who_tops_it_up() -> None:
+    queued = ("chain.strategy=prequeued", "chain.jobs=2")
+    assert "2 jobs are queued at launch, and about" in notes(*queued, "resources.seconds_per_step=60")
+    assert "may not reach the target" in notes(*queued, "resources.seconds_per_step=null")
+    assert "reconcile" not in notes(*queued, "resources.seconds_per_step=0.1")
+    assert "reconcile" not in notes("chain.strategy=inside", "resources.seconds_per_step=60")
+
+
+def test_a_cost_is_called_an_estimate() -> None:
+    def cost(seconds: str) -> str:
+        return make_plan("quickstart", "sandbox", set_values=[f"resources.seconds_per_step={seconds}"]).cost()
+
+    assert cost("0.1") == "about one job to the target, of at most 0.67 node-hours"
+    assert "node-hours in about" in cost("60")
+    assert cost("null") == "how many jobs it takes is unknown, each of at most 0.67 node-hours"

@@ -104,6 +104,24 @@ REFUSALS = [
         ["cluster.storage=[{name: x, path: /x, lasts: job, purge_days: 3}]"],
         ["purge_days, but lasts: job"],
     ),
+    ("llama-8b", "jupiter", ["environment.SLURM_JOB_ID=7"], ["environment", "SLURM_JOB_ID cannot be set here: Slurm"]),
+    ("llama-8b", "jupiter", ["environment={SBATCH_QOS: a}"], ["environment", "SBATCH_QOS cannot be set here"]),
+    ("llama-8b", "jupiter", ["environment={PRETRAINCTL_ATTEMPT: '1'}"], ["PRETRAINCTL_ATTEMPT cannot be set here"]),
+    ("llama-8b", "jupiter", ["environment={RANK: '0'}"], ["RANK cannot be set here: each task has its own"]),
+    ("llama-8b", "jupiter", ["environment={WORLD_SIZE: '8'}"], ["WORLD_SIZE cannot be set here", "resources.nodes"]),
+    ("llama-8b", "jupiter", ["environment={MASTER_ADDR: a}"], ["MASTER_ADDR cannot be set here", "rendezvous"]),
+    (
+        "llama-8b",
+        "jupiter",
+        ["cluster.environment.MASTER_PORT={value: '1', reason: r, source: s}"],
+        ["MASTER_PORT cannot be set here"],
+    ),
+    (
+        "llama-8b",
+        "jupiter",
+        ["cluster.workloads={x: {LOCAL_RANK: {value: '1', reason: r, source: s}}}"],
+        ["LOCAL_RANK cannot be set here"],
+    ),
     (
         "llama-8b",
         "jupiter",
@@ -176,3 +194,9 @@ def test_a_folder_without_checkpoints_or_with_fitting_ones_is_taken(tmp_path):
     for folder in (tmp_path / "none", shards(tmp_path / "same", 128)):
         settings = [*MINE["jupiter"], f"checkpoint.directory={folder}"]
         make_plan("llama-8b", "jupiter", set_values=settings, directory=HOME)
+
+
+def test_variables_of_the_libraries_and_paths_are_the_users():
+    chosen = {"PATH": "/opt/bin", "LD_LIBRARY_PATH": "/opt/lib", "NCCL_DEBUG": "WARN", "RANKING": "1", "SLURMISH": "1"}
+    made = make_plan("quickstart", "sandbox", set_values=[f"environment={chosen}"], directory=HOME)
+    assert made.recipe.environment == chosen

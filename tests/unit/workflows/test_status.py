@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import getpass
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
+from pretrainctl.cli import view
+from pretrainctl.cli.run import status as status_command
 from pretrainctl.errors import LedgerError, SlurmError
+from pretrainctl.metrics.series import read_series
 from pretrainctl.records import codec
 from pretrainctl.records.job import Job, JobClass, StateMeaning
 from pretrainctl.records.run import RunRecord
@@ -127,3 +132,117 @@ def test_finished_and_stopped_runs_are_so_whatever_is_queued(roots: list[Path], 
     ledger.append(stopped, "stop_requested", "stop asked for")
     assert [one.phase for one in status.survey().runs] == ["finished", "stopped"]
     assert Queue.asked == [[2]], "nothing is asked about a finished run"
+
+
+ODD = [
+    '{"kind":"step","step":"x","loss":"abc"}',
+    '{"kind":"step","step":7,"tokens":null,"loss":Infinity,"time":NaN}',
+    '{"kind":"step","step":7,"tokens":true,"loss":"abc","time":[1]}',
+    '{"kind":"step","step":Infinity,"tokens":-1,"loss":{},"time":-Infinity}',
+    '{"kind":"step","step":1e999,"loss":1e999,"time":1e999}',
+    '{"kind":"step","step":' + "9" * 400 + ',"loss":' + "9" * 400 + "}",
+    "[" * 100_000,
+    "[]",
+    "null",
+    '"step"',
+    "\0\0",
+    None,
+]
+
+
+@pytest.mark.parametrize("line", ODD, ids=range(len(ODD)))
+@pytest.mark.parametrize("as_json", [False, True])
+def test_an_odd_line_of_metrics_is_no_value_and_hides_no_other_run(
+    roots: list[Path],
+    launch: dict[str, object],
+    line: str | None,
+    as_json: bool,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run(roots[0], "good", launch, 1)
+    metrics = run(roots[0], "odd", launch, 2) / "attempts" / "0001" / "restart-0" / "metrics.jsonl"
+    if line is None:
+        metrics.mkdir(parents=True)
+    else:
+        metrics.parent.mkdir(parents=True)
+        metrics.write_text(line + "\n")
+    for name in (None, "odd"):
+        status_command(name, as_json=as_json)
+        shown = capsys.readouterr().out
+        if as_json:
+            read = json.loads(shown, parse_constant=pytest.fail)
+            odd = read if name else read[1]
+            assert odd["step"] in {None, 7}
+            assert (odd["tokens"], odd["loss"], odd["last_sample_time"]) == (None, None, None)
+        else:
+            assert "odd" in shown
+
+
+@pytest.mark.parametrize("line", [line for line in ODD if line is not None], ids=range(len(ODD) - 1))
+def test_an_odd_line_ends_no_reading_of_metrics(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "metrics.jsonl"
+    good = '{"kind":"step","step":1,"tokens":2,"loss":3.0,"grad_norm":1,"lr":1,"seconds":1,"time":1}'
+    saved = '{"kind":"saved","tag":"a","step":1e999,"seconds":1,"time":1}'
+    path.write_text(f"{good}\n{line}\n{saved}\n{good}\n")
+    read = read_series([path])
+    assert read.broken_lines == 2
+    assert list(read.step) == [1]
+
+
+def test_json_has_no_nan_and_is_utf_8(capsys: pytest.CaptureFixture[str]) -> None:
+    view.print_json({"a": [float("nan"), {"b": float("-inf")}, 1.5], "c": "\udcff ü"})
+    shown = capsys.readouterr().out
+    assert json.loads(shown, parse_constant=pytest.fail) == {"a": [None, {"b": None}, 1.5], "c": "\udcff ü"}
+    shown.encode()
+
+
+@pytest.mark.parametrize("began", [True, False])
+def test_scancel_of_all_jobs_is_a_stop_that_the_ledger_does_not_know_yet(
+    roots: list[Path], launch: dict[str, object], began: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = run(roots[0], "a", launch, 1, 2)
+    run(roots[1], "b", launch, 3)
+    if began:
+        (folder / "attempts" / "0001").mkdir(parents=True)
+        ledger.append(folder, "claimed", "claimed", attempt=1, data={"job_id": 1})
+    gone = StateMeaning(f"CANCELLED by {os.getuid()}", JobClass.USER_CANCEL, alive=False, cancelled_by=os.getuid())
+    Queue.jobs_known = {1: Job(1, "a", gone), 2: Job(2, "a", gone)}
+    status_command(None)
+    out, err = capsys.readouterr()
+    (line,) = [line for line in out.splitlines() if line.startswith("a ")]
+    assert "stopped" in line
+    assert f"CANCELLED by {getpass.getuser()}" in line
+    assert "a: its jobs were cancelled with scancel: nothing goes on until `pretrainctl resume a`" in err
+    assert "no_job: nothing of it is in the queue; `pretrainctl reconcile b` looks into it" in err
+
+
+def test_one_that_waits_makes_it_no_stop(roots: list[Path], launch: dict[str, object]) -> None:
+    run(roots[0], "a", launch, 1, 2)
+    gone = StateMeaning("CANCELLED by 7", JobClass.USER_CANCEL, alive=False, cancelled_by=7)
+    Queue.jobs_known = {1: job(1, JobClass.PENDING), 2: Job(2, "a", gone)}
+    (found,) = status.survey().runs
+    assert (found.phase, found.warnings) == ("queued", ())
+
+
+def test_a_chained_job_that_was_cancelled_is_no_stop(roots: list[Path], launch: dict[str, object]) -> None:
+    folder = run(roots[0], "a", launch, 1)
+    (folder / "attempts" / "0001").mkdir(parents=True)
+    ledger.append(folder, "claimed", "claimed", attempt=1, data={"job_id": 1})
+    ledger.append(folder, "chained", "queued chained job 2", attempt=1, data={"job_id": 2})
+    done = StateMeaning("COMPLETED", JobClass.FINISHED, alive=False)
+    gone = StateMeaning("CANCELLED by 7", JobClass.USER_CANCEL, alive=False, cancelled_by=7)
+    Queue.jobs_known = {1: Job(1, "a", done), 2: Job(2, "a", gone)}
+    assert status.survey().runs[0].phase == "no_job"
+
+
+def test_a_resume_that_has_not_queued_its_job_yet_is_not_stopped_by_what_was_cancelled_before(
+    roots: list[Path], launch: dict[str, object]
+) -> None:
+    folder = run(roots[0], "a", launch, 1)
+    (folder / "attempts" / "0001").mkdir(parents=True)
+    ledger.append(folder, "claimed", "claimed", attempt=1, data={"job_id": 1})
+    gone = StateMeaning("CANCELLED by 7", JobClass.USER_CANCEL, alive=False, cancelled_by=7)
+    Queue.jobs_known = {1: Job(1, "a", gone)}
+    assert status.survey().runs[0].phase == "stopped"
+    ledger.append(folder, "resume_requested", "resume asked for")
+    assert status.survey().runs[0].phase == "no_job"
