@@ -80,7 +80,9 @@ def installed(here, without_network, tmp_path_factory):
     target = tmp_path_factory.mktemp("installed") / "the venv"
     done = install(here[0], without_network, str(target))
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["pretrainctl 0.1.0", f"installed: {target}/bin/pretrainctl"]
+    version, where, own = done.stdout.splitlines()
+    assert (version, where) == ("pretrainctl 0.1.0", f"installed: {target}/bin/pretrainctl")
+    assert own.startswith(f"your own profile is in {here[0]}/cluster_profiles: copy it to ")
     return target
 
 
