@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from pretrainctl.catalog.files import Kind, find, names, search_path
-from pretrainctl.catalog.reading import Document, Key, Origin, choose_cluster, files_behind, override, read_document
+from pretrainctl.catalog.reading import Document, Key, Origin, files_behind, override, read_document
 from pretrainctl.errors import InputError
 from pretrainctl.schema import ClusterProfile, Recipe
 
@@ -56,8 +56,7 @@ def load_profile(name: str, settings: Sequence[str] = ()) -> ClusterProfile:
 
 def recipe_document(name: str, settings: Sequence[str] = (), *, cluster: str | None = None) -> Document:
     """The values behind `load_recipe`, not yet checked, each with its origin."""
-    document = read_document("recipes", find("recipes", name))
-    choose_cluster(document, cluster)
+    document = read_document("recipes", find("recipes", name), cluster=cluster)
     override(document, settings)
     return document
 

@@ -15,7 +15,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from pretrainctl.catalog.files import Kind, find
 from pretrainctl.errors import InputError
 
-__all__ = ["Document", "Key", "Origin", "choose_cluster", "files_behind", "override", "read_document"]
+__all__ = ["Document", "Key", "Origin", "files_behind", "override", "read_document"]
 
 Key = tuple[str | int, ...]
 """Where a value stands: keys and list positions from the top."""
@@ -56,9 +56,16 @@ class Document:
         return (settings or asked_for[:1] or [self.origin(key)])[-1]
 
 
-def read_document(kind: Kind, path: Path) -> Document:
-    """Read a file and all that it extends, the nearest last; InputError names file and line."""
+def read_document(kind: Kind, path: Path, *, cluster: str | None = None) -> Document:
+    """Read a file and all that it extends, the nearest last; InputError names file and line.
+
+    What a recipe says under `clusters:` for `cluster` is laid over that file, and under those that extend it: what
+    somebody writes wins over all that they build on.
+    """
     chain = [document for _, document in _read_chain(kind, path)]
+    if kind == "recipes":
+        for document in chain:
+            _choose_cluster(document, cluster)
     merged = chain.pop()
     while chain:
         _merge(merged, chain.pop())
@@ -90,7 +97,7 @@ def _read_chain(kind: Kind, path: Path) -> list[tuple[Path, Document]]:
     return chain
 
 
-def choose_cluster(document: Document, cluster: str | None) -> None:
+def _choose_cluster(document: Document, cluster: str | None) -> None:
     """Lay the section of `clusters:` that bears the name of `cluster` over the rest, and take `clusters:` away."""
     sections = document.values.pop("clusters", None) or {}
     origin = document.origin(("clusters",))

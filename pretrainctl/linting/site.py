@@ -27,13 +27,12 @@ def _last_line(batch: Batch) -> int:
 
 
 def _rows(batch: Batch, profile: ClusterProfile) -> tuple[Queue, ...]:
-    """The queues that the script may mean: what it does not say may be anything."""
+    """The queues that the script may mean: without a QoS those that have none, where there are any."""
     partition, qos = _value(batch, "partition"), _value(batch, "qos")
-    return tuple(
-        row
-        for row in profile.queues
-        if (partition is None or row.partition in (None, *partition.split(","))) and (qos is None or row.qos == qos)
-    )
+    rows = tuple(row for row in profile.queues if partition is None or row.partition in (None, *partition.split(",")))
+    if qos is None:
+        return tuple(row for row in rows if row.qos is None) or rows
+    return tuple(row for row in rows if row.qos == qos)
 
 
 def _missing_account(batch: Batch) -> Iterator[Hit]:

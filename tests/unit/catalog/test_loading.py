@@ -279,6 +279,14 @@ def test_what_differs_on_a_cluster_is_laid_over_the_rest_and_settings_over_both(
         catalog.load_recipe(path, cluster="small")
 
 
+def test_what_a_file_says_wins_over_the_clusters_of_the_file_that_it_extends(write):
+    shipped = catalog.load_recipe("llama-8b", cluster="leonardo")
+    path = write("extends: llama-8b\nname: mine\nresources: {nodes: 16}\n")
+    mine = catalog.load_recipe(path, cluster="leonardo")
+    assert shipped.resources.nodes != 16
+    assert (mine.resources.nodes, mine.resources.walltime) == (16, shipped.resources.walltime)
+
+
 @pytest.mark.parametrize("text", ["clusters: [a]", "clusters: {a: 3}"])
 def test_sections_of_clusters_are_mappings(write, text):
     with pytest.raises(InputError, match="one section of keys by name of a profile"):

@@ -123,3 +123,12 @@ def test_what_pretrainctl_renders_is_clean(path):
     cluster = path.parent.name.rsplit("-on-", 1)[1]
     assert check(text) == ()
     assert check(text, catalog.load_profile(cluster)) == ()
+
+
+def test_without_a_qos_the_limits_are_those_of_the_queue_that_has_none():
+    script = (
+        "#!/bin/bash\n#SBATCH --nodes={}\n#SBATCH --time=1-00:00:00\n#SBATCH --account=a\n#SBATCH -p boost_usr_prod\n"
+    )
+    leonardo = catalog.load_profile("leonardo")
+    found = [[one.rule for one in check(script.format(nodes) + "srun hostname\n", leonardo)] for nodes in (64, 100)]
+    assert found == [[], ["over-limit"]]

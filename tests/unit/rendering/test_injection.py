@@ -74,7 +74,6 @@ RECIPE = {
     "tracking": {"wandb": "offline", "project": "p", "entity": "e", "group": "g"},
     "chain": {"strategy": "prequeued"},
 }
-RECIPE.pop("clusters")
 RECIPE["checkpoint"]["directory"] = "/e/project1/ckpt"
 RECIPE["resources"]["queue"] = "booster"
 PROGRAM = {
