@@ -23,6 +23,7 @@ __all__ = [
     "add_accounts",
     "client_environment",
     "ended",
+    "has_ended",
     "start_daemon",
     "start_node",
     "user_name",
@@ -206,11 +207,20 @@ def _wait_for_daemon(layout: Layout, name: str, address: Path | int) -> None:
     def answers() -> bool:
         if _listens(address):
             return True
-        if not any(one.daemon == mark for one in processes.scan()):
+        if has_ended(mark):
             ended(layout, name)
         return False
 
     wait_for(answers, 30.0, name, layout.log / f"{name}.out")
+
+
+def has_ended(mark: str) -> bool:
+    """Whether no process bears this mark; one that is replacing itself by another program bears none for a moment."""
+    for _ in range(3):
+        if any(one.daemon == mark for one in processes.scan()):
+            return False
+        time.sleep(0.2)
+    return True
 
 
 def ended(layout: Layout, name: str) -> NoReturn:

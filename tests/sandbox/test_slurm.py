@@ -82,7 +82,7 @@ def test_a_job_from_submit_to_cancel(sandbox, slurm, sleeper, name):
 def test_a_pending_job_says_why_and_when(slurm, sleeper, name):
     first = slurm.submit(sleeper, job_name=name, options=[*SHORT, "--nodes=4", "--exclusive"]).job_id
     running(slurm, first)
-    second = slurm.submit(sleeper, job_name=name, options=[*SHORT, "--nodes=4", "--exclusive"]).job_id
+    second = slurm.submit(sleeper, job_name=name, options=[*SHORT, "--nodes=2", "--exclusive"]).job_id
     job = wait_for(
         lambda: next(
             (job for job in slurm.queued(name) if job.job_id == second and job.expected_start is not None), None
@@ -93,8 +93,9 @@ def test_a_pending_job_says_why_and_when(slurm, sleeper, name):
     assert job.state.job_class is JobClass.PENDING
     assert (job.start, job.nodes) == (None, ())
     assert job.reason
-    slurm.exclude(second, ["node04"])
-    slurm.exclude(second, ["node03"])
+    assert slurm.exclude(second, ["node04"]) == ()
+    assert slurm.exclude(second, ["node03"]) == ()
+    assert slurm.exclude(second, ["node02"]) == ("node02",), "two must be left"
     shown = slurm._show_fields(second)[0]["ExcNodeList"]
     assert set(expand(shown)) == {"node03", "node04"}
 
