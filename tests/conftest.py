@@ -8,7 +8,7 @@ import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--every-stage", action="store_true", help="every fault with every ZeRO stage")
+    parser.addoption("--every-stage", action="store_true", help="every fault with every ZeRO stage, and the slow ones")
     parser.addoption(
         "--update-golden", action="store_true", help="write tests/golden/ anew instead of comparing with it"
     )
