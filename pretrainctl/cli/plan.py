@@ -163,7 +163,7 @@ def _describe(plan: Plan) -> list[tuple[str, str]]:
     node_hours = f"{estimate.node_hours_per_job:.2f} a job at most"
     if estimate.jobs is not None and estimate.seconds_per_step is not None:
         jobs = f"about {estimate.jobs}, if a step takes {estimate.seconds_per_step:.3g} s"
-        node_hours += f", about {plan.node_hours:.2f} in {estimate.jobs} jobs" if estimate.jobs > 1 else ""
+        node_hours += f", about {plan.node_hours:.2f} to the target"
     else:
         jobs = ""
     checkpoints = (
@@ -172,6 +172,8 @@ def _describe(plan: Plan) -> list[tuple[str, str]]:
     )
     accounting, units = plan.profile.accounting, estimate.site_units_per_job
     charged = f"{units:.0f} {accounting.unit} a job at most" if accounting and units is not None else ""
+    if charged and units is not None and estimate.node_hours is not None:
+        charged += f", about {units * estimate.node_hours / estimate.node_hours_per_job:.0f} to the target"
     memory = ""
     if estimate.memory is not None:
         memory = (

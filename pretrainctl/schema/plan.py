@@ -80,6 +80,8 @@ class Estimate(Part):
     """The same in the unit of the site's accounting; null = unknown."""
     jobs: int | None
     """Jobs to the token target; null = unknown."""
+    node_hours: float | None
+    """Node-hours to the token target, spares included; null = unknown."""
 
 
 class Plan(Part):
@@ -113,7 +115,7 @@ class Plan(Part):
     @property
     def node_hours(self) -> float:
         """Node-hours to the target, as estimated; of one job where the number of jobs is unknown."""
-        return self.estimate.node_hours_per_job * (self.estimate.jobs or 1)
+        return self.estimate.node_hours_per_job if self.estimate.node_hours is None else self.estimate.node_hours
 
     def cost(self) -> str:
         """What the run is estimated to cost, in one line."""
@@ -121,7 +123,7 @@ class Plan(Part):
         if jobs is None:
             return f"how many jobs it takes is unknown, each of at most {each:.2f} node-hours"
         if jobs == 1:
-            return f"about one job to the target, of at most {each:.2f} node-hours"
+            return f"about {self.node_hours:.2f} node-hours in about one job, of at most {each:.2f}"
         return f"about {self.node_hours:.2f} node-hours in about {jobs} jobs of at most {each:.2f} each"
 
     def summary(self) -> str:

@@ -49,11 +49,13 @@ def steps_for_tokens(tokens: int, tokens_per_step: int) -> int:
     return -(-tokens // tokens_per_step)
 
 
-def jobs_needed(total_steps: int, seconds_per_step: float, walltime: int, lead: int, start: float = 120.0) -> int:
-    """Jobs of `walltime` seconds until `total_steps` are done.
+def jobs_needed(
+    total_steps: int, seconds_per_step: float, walltime: int, lead: int, start: float = 120.0
+) -> tuple[int, float]:
+    """Jobs of `walltime` seconds until `total_steps` are done, and how many seconds they hold their nodes together.
 
     Each job trains from its start-up (`start` seconds, an assumption) to the signal `lead` seconds before
-    its end.
+    its end; the last one ends with its last step.
     """
     useful = walltime - lead - start
     if useful < seconds_per_step:
@@ -62,7 +64,8 @@ def jobs_needed(total_steps: int, seconds_per_step: float, walltime: int, lead: 
             hint="ask for a longer walltime",
         )
     steps = int(useful // seconds_per_step)
-    return -(-total_steps // steps)
+    jobs = -(-total_steps // steps)
+    return jobs, (jobs - 1) * walltime + start + (total_steps - (jobs - 1) * steps) * seconds_per_step
 
 
 def seconds_per_step(tokens_per_step: int, flops_per_token: float, gpus: int, gpu_flops: float) -> float:

@@ -16,6 +16,8 @@ ASSUMED_GPU_FLOPS = 100 * 10**12
 """Operations a second of one GPU in training, where nothing is known: a third of an A100's peak in bf16."""
 ASSUMED_WRITE_RATE = 10**9
 """Bytes a second that a node writes into checkpoints, where nothing is known: a parallel file system gives more."""
+_VERY_MANY = 10**6
+"""Ranks that stand for as many as anybody has."""
 _WEIGHT_BYTES = {"fp32": 4, "bf16": 2}
 
 
@@ -32,9 +34,9 @@ def estimate(recipe: Recipe, profile: ClusterProfile, geometry: Geometry, gpus: 
     if accounting is not None and accounting.per_node_hour != "unknown":
         units = node_hours * accounting.per_node_hour
     seconds = _seconds_per_step(recipe, profile, geometry, gpus, flops, notes)
-    jobs = None
+    jobs = held = None
     if seconds is not None:
-        jobs = sizing.jobs_needed(geometry.total_steps, seconds, recipe.resources.walltime, profile.signals.lead)
+        jobs, held = sizing.jobs_needed(geometry.total_steps, seconds, recipe.resources.walltime, profile.signals.lead)
     return Estimate(
         parameters=parameters,
         flops_per_token=flops,
@@ -45,6 +47,7 @@ def estimate(recipe: Recipe, profile: ClusterProfile, geometry: Geometry, gpus: 
         node_hours_per_job=node_hours,
         site_units_per_job=units,
         jobs=jobs,
+        node_hours=None if held is None else (geometry.nodes + geometry.spares) * held / 3600,
     )
 
 
@@ -120,12 +123,13 @@ def _memory(
             raise InputError(
                 f"model states of {show_count(parameters)} parameters on {geometry.data_parallel} ranks take "
                 f"{show_size(states)} a GPU by {formula}; {where}",
-                hint="use more nodes or a higher training.zero_stage",
+                hint=_memory_hint(there, parameters, recipe, shape, experts),
             )
         if states + activations > there:
             notes.append(
                 f"model states {show_size(states)} and at most {show_size(activations)} of activations ({bound}) may "
-                f"not fit: {where}; set training.recompute, a smaller micro_batch or a higher zero_stage"
+                f"not fit: {where}; set training.recompute or a smaller micro_batch"
+                + (", or a higher zero_stage" if training.zero_stage < 3 else "")
             )
     return Memory(
         states=int(states),
@@ -134,6 +138,15 @@ def _memory(
         activations_formula=bound,
         gpu=None if there == "unknown" else there,
     )
+
+
+def _memory_hint(there: int, parameters: int, recipe: Recipe, shape: ModelShape, experts: int) -> str:
+    """What helps where the states do not fit: ranks share only what the stage shards."""
+    training, layer = recipe.training, sizing.largest_layer(shape, experts)
+    least, _ = sizing.model_states(parameters, _VERY_MANY, training.zero_stage, training.precision, layer)
+    more = "more nodes" if least < there else ""
+    higher = "a higher training.zero_stage" if training.zero_stage < 3 else ""
+    return f"use {' or '.join(filter(None, (more, higher)))}" if more or higher else "use GPUs with more memory"
 
 
 def _check_host_memory(

@@ -11,6 +11,7 @@ from typing import Literal
 from pretrainctl import catalog
 from pretrainctl.errors import InputError
 from pretrainctl.frameworks import checkpoint_gate, deepspeed
+from pretrainctl.runs.folder import roots
 from pretrainctl.schema import ClusterProfile, Plan, Recipe
 from pretrainctl.units import show_duration
 from pretrainctl.workflows.plan.estimate import estimate
@@ -59,7 +60,7 @@ def make_plan(
             hint="ask for a longer resources.walltime",
         )
     check_chain(what, where, queue, notes)
-    check_storage(what, where, notes)
+    check_storage(what, where, roots()[0], notes)
     variables = site_environment(what, where, notes)
     costs = estimate(what, where, ranks, gpus, notes)
     if what.checkpoint.every_steps > ranks.total_steps:

@@ -53,11 +53,16 @@ def site_environment(recipe: Recipe, profile: ClusterProfile, notes: list[str]) 
     return variables
 
 
-def check_storage(recipe: Recipe, profile: ClusterProfile, notes: list[str]) -> None:
-    """Refuse checkpoints and data where they do not outlive the job, and say where old files are removed."""
+def check_storage(recipe: Recipe, profile: ClusterProfile, runs: Path, notes: list[str]) -> None:
+    """Refuse checkpoints and data where they do not outlive the job, and say where old files are removed.
+
+    `runs` is the folder that takes new runs.
+    """
     named: list[tuple[str, Path]] = [("data.sources", source.prefix) for source in recipe.data.sources]
     if recipe.checkpoint.directory is not None:
         named.append(("checkpoint.directory", recipe.checkpoint.directory))
+    elif recipe.program is None:
+        named.append(("the run folder, with its checkpoints, in", runs))
     seen: set[str] = set()
     for key, path in named:
         tier = _tier_of(path, profile)
@@ -70,7 +75,7 @@ def check_storage(recipe: Recipe, profile: ClusterProfile, notes: list[str]) -> 
                 hint="name a folder that all nodes see and that lasts",
             )
         note = _age_note(tier)
-        if note and (said := f"{key} lies on {tier.name} of {profile.name}, {note} ({source})") not in seen:
+        if note and (said := f"{key} {path} lies on {tier.name} of {profile.name}, {note} ({source})") not in seen:
             seen.add(said)
             notes.append(said)
 

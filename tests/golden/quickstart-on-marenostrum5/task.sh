@@ -10,6 +10,8 @@ export LOCAL_WORLD_SIZE=4
 
 # --- caches of kernel compilers: on this node, since many small files are slow on the shared file system ---
 caches="${TMPDIR:-/tmp}/pretrainctl-$SLURM_JOB_ID"
+mkdir -p "$caches"
+export APPTAINER_BIND="${APPTAINER_BIND:+$APPTAINER_BIND,}$caches" SINGULARITY_BIND="${SINGULARITY_BIND:+$SINGULARITY_BIND,}$caches"
 export TRITON_CACHE_DIR="${TRITON_CACHE_DIR:-$caches/triton}"
 export TORCHINDUCTOR_CACHE_DIR="${TORCHINDUCTOR_CACHE_DIR:-$caches/inductor}"
 export TORCH_EXTENSIONS_DIR="${TORCH_EXTENSIONS_DIR:-$caches/extensions}"

@@ -60,7 +60,7 @@ def test_steps_are_rounded_up():
 
 def test_jobs_train_between_start_up_and_signal():
     # 3600 - 120 - 300 = 3180 s of training, 318 steps of 10 s.
-    assert jobs_needed(318, 10.0, 3600, 300) == 1
-    assert jobs_needed(319, 10.0, 3600, 300) == 2
+    assert jobs_needed(318, 10.0, 3600, 300) == (1, 120 + 3180)
+    assert jobs_needed(319, 10.0, 3600, 300) == (2, 3600 + 120 + 10)
     with pytest.raises(InputError, match="no time to train"):
         jobs_needed(10, 10.0, 400, 300)

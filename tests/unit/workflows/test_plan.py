@@ -148,7 +148,9 @@ def test_jobs_follow_from_the_throughput_and_cost_is_in_the_sites_unit():
     assert made.estimate.seconds_per_step == pytest.approx(made.estimate.flops_per_token * 4_194_304 / (128 * 100e12))
     per_job = int((12 * 3600 - 600 - 120) / made.estimate.seconds_per_step)
     assert made.estimate.jobs == -(-made.geometry.total_steps // per_job)
-    assert made.node_hours == made.estimate.jobs * 32 * 12
+    last = made.geometry.total_steps - (made.estimate.jobs - 1) * per_job
+    held = (made.estimate.jobs - 1) * 12 * 3600 + 120 + last * made.estimate.seconds_per_step
+    assert made.node_hours == pytest.approx(32 * held / 3600)
     assert made.estimate.site_units_per_job == 32 * 12 * 288
     assert large("resources.seconds_per_step=2").estimate.seconds_per_step == 2
     assert large("cluster.accounting.per_node_hour=unknown").estimate.site_units_per_job is None
@@ -221,6 +223,22 @@ def test_a_cost_is_called_an_estimate() -> None:
     def cost(seconds: str) -> str:
         return make_plan("quickstart", "sandbox", set_values=[f"resources.seconds_per_step={seconds}"]).cost()
 
-    assert cost("0.1") == "about one job to the target, of at most 0.67 node-hours"
+    assert cost("0.1") == "about 0.08 node-hours in about one job, of at most 0.67"
     assert "node-hours in about" in cost("60")
     assert cost("null") == "how many jobs it takes is unknown, each of at most 0.67 node-hours"
+
+
+@pytest.mark.parametrize(
+    ("stage", "nodes", "hint"), [(1, 32, "use a higher"), (2, 32, "use a higher"), (3, 1, "use more nodes")]
+)
+def test_a_hint_on_memory_names_only_what_helps(stage: int, nodes: int, hint: str) -> None:
+    values = [f"training.zero_stage={stage}", f"resources.nodes={nodes}", "cluster.account.name=a"]
+    with pytest.raises(InputError, match="model states of") as caught:
+        make_plan("llama-70b", "leonardo", set_values=values)
+    assert caught.value.hint.startswith(hint)
+
+
+def test_runs_on_a_storage_tier_that_is_purged_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PRETRAINCTL_RUNS", "/leonardo_scratch/large/userexternal/me/runs")
+    made = make_plan("llama-8b", "leonardo", set_values=["cluster.account.name=a"])
+    assert any("the run folder, with its checkpoints" in note and "40 days" in note for note in made.notes)
