@@ -102,25 +102,25 @@ def _over_limit(batch: Batch) -> Iterator[Hit]:
     rows = _rows(batch, profile) if profile else ()
     if profile is None or not rows:
         return
-    reasons = []
-    for row in rows:
-        reason = _too_much(batch, row)
-        if reason is None:
-            return
-        reasons.append(f"queue {row.name} {reason[1]} ({_source(profile, row)})")
-        line = batch.options[reason[0]].line
-    yield line, "; ".join(reasons), "ask for less, or for another queue"
+    reasons = [(row, _too_much(batch, row)) for row in rows]
+    if all(reason for _, reason in reasons):
+        said = [
+            f"queue {row.name} {' and '.join(reason.values())} ({_source(profile, row)})" for row, reason in reasons
+        ]
+        yield batch.options[next(iter(reasons[-1][1]))].line, "; ".join(said), "ask for less, or for another queue"
 
 
-def _too_much(batch: Batch, row: Queue) -> tuple[str, str] | None:
+def _too_much(batch: Batch, row: Queue) -> dict[str, str]:
+    """By option, what the row does not take."""
     nodes, seconds = batch.number("nodes"), batch.seconds
+    found = {}
     if nodes is not None and nodes < row.min_nodes:
-        return "nodes", f"takes at least {row.min_nodes} nodes, not {nodes}"
+        found["nodes"] = f"takes at least {row.min_nodes} nodes, not {nodes}"
     if nodes is not None and isinstance(row.max_nodes, int) and nodes > row.max_nodes:
-        return "nodes", f"takes at most {row.max_nodes} nodes, not {nodes}"
+        found["nodes"] = f"takes at most {row.max_nodes} nodes, not {nodes}"
     if seconds is not None and isinstance(row.max_walltime, int) and seconds > row.max_walltime:
-        return "time", f"takes at most {slurm_time(row.max_walltime)}, not {slurm_time(seconds)}"
-    return None
+        found["time"] = f"takes at most {slurm_time(row.max_walltime)}, not {slurm_time(seconds)}"
+    return found
 
 
 def _memory_not_here(batch: Batch) -> Iterator[Hit]:
@@ -159,6 +159,22 @@ def _too_large_for_a_node(batch: Batch) -> Iterator[Hit]:
         )
 
 
+def _cpus_per_gpu(batch: Batch) -> Iterator[Hit]:
+    """Sites that give CPUs by the GPU: another ratio is refused, or waits for ever. Source: the profile's request."""
+    profile, cpus = batch.profile, batch.number("cpus-per-task")
+    ratio = profile.request.cpus_per_gpu if profile else None
+    if profile is None or ratio is None or cpus is None or not batch.gpus:
+        return
+    asked, due = (batch.tasks_per_node or 1) * cpus, ratio * batch.gpus
+    if asked != due:
+        told = profile.request.provenance or profile.provenance
+        yield (
+            batch.options["cpus-per-task"].line,
+            f"{asked} CPUs beside {batch.gpus} GPUs: {profile.name} wants {ratio} a GPU ({told.source}, {told.as_of})",
+            f"#SBATCH --cpus-per-task={due // (batch.tasks_per_node or 1)}",
+        )
+
+
 RULES = (
     Rule("missing-account", "error", _missing_account),
     Rule("missing-qos", "error", _missing_qos),
@@ -166,5 +182,6 @@ RULES = (
     Rule("over-limit", "error", _over_limit),
     Rule("memory-not-here", "warning", _memory_not_here),
     Rule("too-large-for-a-node", "error", _too_large_for_a_node),
+    Rule("cpus-per-gpu", "error", _cpus_per_gpu),
 )
 """What the site refuses."""

@@ -400,12 +400,21 @@ SITE = [
         6,
         SITE_JOB + "#SBATCH --ntasks-per-node=4 --cpus-per-task=20\nsrun -K1 -c 20 python train.py\n",
     ),
+    (
+        "cpus-per-gpu",
+        SITE_JOB + "#SBATCH --gres=gpu:4 --ntasks-per-node=4 --cpus-per-task=10\nsrun -K1 -c 10 python train.py\n",
+        6,
+        SITE_JOB + "#SBATCH --gres=gpu:4 --ntasks-per-node=4 --cpus-per-task=20\nsrun -K1 -c 20 python train.py\n",
+    ),
 ]
 
 
 @pytest.fixture(scope="module")
 def site():
-    return catalog.load_profile("sandbox", [QUEUES, "account.required=true", "request.exclusive=true"])
+    return catalog.load_profile(
+        "sandbox",
+        [QUEUES, "account.required=true", "request={gpus: gres, exclusive: true, memory: omit, cpus_per_gpu: 20}"],
+    )
 
 
 def ids(rows):
