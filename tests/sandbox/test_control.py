@@ -14,7 +14,7 @@ from tests.sandbox.training_runs import Site, TrainingRun, wait_until
 pytestmark = pytest.mark.usefixtures("sandbox")
 
 
-def launch(site: Site, name: str, *sets: str, steps: int = 600) -> TrainingRun:
+def launch(site: Site, name: str, *sets: str, steps: int = 3000) -> TrainingRun:
     return site.launch(name, steps=steps, sets=["checkpoint.every_steps=10", *sets])
 
 
@@ -62,7 +62,7 @@ def test_stop_saves_and_ends_and_nothing_goes_on_until_resume(site: Site) -> Non
 
 
 def test_a_stop_whose_request_cannot_be_written_reaches_the_ranks_by_a_signal(site: Site) -> None:
-    run = launch(site, "unwritable")
+    run = launch(site, "unwritable", steps=5000)
     run.wait_for_step(12)
     (run.folder / "control" / "request.json").mkdir()
     done = site.command("stop", "--save", run.name)

@@ -40,7 +40,7 @@ def controller(sandbox: Sandbox) -> Iterator[Sandbox]:
 
 
 def launch(site: Site, name: str) -> TrainingRun:
-    run = site.launch(name, steps=2000, sets=["checkpoint.every_steps=10"])
+    run = site.launch(name, steps=5000, sets=["checkpoint.every_steps=10"])
     run.wait_for_step(12)
     return run
 
