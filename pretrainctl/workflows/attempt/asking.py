@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from pretrainctl.runs import ledger
 from pretrainctl.runs.requests import ask, ask_again
 from pretrainctl.runs.state import fold
 from pretrainctl.workflows.attempt.context import Attempt
+from pretrainctl.workflows.attempt.patience import say
 
 __all__ = ["Asking"]
 
@@ -84,7 +84,7 @@ class Asking:
         try:
             self.attempt.event("save_asked", message, {"reason": reason})
         except (PretrainctlError, OSError) as error:
-            print(f"pretrainctl: {message} (no event of it: {error})", file=sys.stderr, flush=True)
+            say(f"{message} (no event of it: {error})")
 
     def _send_signal(self) -> None:
         """SIGTERM to every task of the Slurm step, aside: scancel waits for nodes that are dead."""

@@ -20,8 +20,8 @@ from pretrainctl.records import contract
 from pretrainctl.records.run import AttemptRecord
 from pretrainctl.runs import ledger
 from pretrainctl.runs.folder import RunFolder
-from pretrainctl.runs.requests import ask
-from pretrainctl.runs.state import fold
+from pretrainctl.runs.requests import ask_again
+from pretrainctl.runs.state import AttemptState, fold
 from pretrainctl.slurm.client import Slurm
 
 __all__ = ["end_headless_job", "witness"]
@@ -55,7 +55,9 @@ def witness(run_dir: Path, number: int, host: str, port: int, how: str) -> None:
             wait = min(run.launch().liveness.silent_after / 2, _LONGEST_TRY)
             is_there = functools.partial(answers, host, port, os.environ.get(TOKEN_VARIABLE, ""), timeout=wait)
             record = next(attempt for attempt in run.attempts() if attempt.attempt == number)
-            if me != record.host and turn <= _WITNESSES and not is_there() and _needs_end(run, record):
+            known = _state(run, record)
+            ended = known is not None and known.ended
+            if me != record.host and turn <= _WITNESSES and not ended and not is_there():
                 end_headless_job(run, record, Slurm(), how, is_there=is_there)
         except (PretrainctlError, OSError) as error:
             print(f"pretrainctl: witness on {me}: {error}", file=sys.stderr, flush=True)
@@ -75,14 +77,14 @@ def end_headless_job(
 ) -> bool:
     """Let what still trains of the attempt save, keep the chained job off its batch host, and cancel its job.
 
-    Our cancel is told from a user's by the event, which is written first. False where the batch host was there again
-    in the last moment.
+    Our cancel is told from a user's by the event, which is written first, and once: it may be given again where Slurm
+    did not take the cancel. False where there is nothing to end, or the batch host was there again in the last moment.
     """
     job = slurm.jobs([record.job_id]).get(record.job_id)
     if job is None or not job.is_running:
         return False
     if _trains_elsewhere(run, record):
-        ask(run.path, "save_and_exit", record.attempt, "batch_host_lost")
+        ask_again(run.path, "save_and_exit", record.attempt, "batch_host_lost")
         _wait_for_end(run, record)
     for queued in slurm.queued(run.record.job_name):
         if queued.is_waiting:
@@ -92,16 +94,17 @@ def end_headless_job(
         return False
     message = f"batch host {record.host} of job {record.job_id} is lost ({how}): the job is cancelled, the next goes on"
     data = {"attempt": record.attempt, "job_id": record.job_id, "node": record.host, "how": how}
-    ledger.append(run.path, "batch_host_lost", message, data=data)
+    known = _state(run, record)
+    if known is None or not known.lost_host:
+        ledger.append(run.path, "batch_host_lost", message, data=data)
     slurm.cancel([record.job_id])
     return True
 
 
-def _needs_end(run: RunFolder, record: AttemptRecord) -> bool:
-    """Whether the attempt has not ended by its own will, and no other witness has acted."""
-    state = fold(ledger.read_events(run.path))
-    known = next((attempt for attempt in state.attempts if attempt.attempt == record.attempt), None)
-    return known is None or not (known.ended or known.lost_host)
+def _state(run: RunFolder, record: AttemptRecord) -> AttemptState | None:
+    """What the ledger says of the attempt, None where it has not come to say anything."""
+    attempts = fold(ledger.read_events(run.path)).attempts
+    return next((attempt for attempt in attempts if attempt.attempt == record.attempt), None)
 
 
 def _trains_elsewhere(run: RunFolder, record: AttemptRecord) -> bool:

@@ -1,0 +1,48 @@
+"""A job without its batch host is ended though Slurm does not take the first cancel, and told once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from pretrainctl.errors import SlurmError
+from pretrainctl.records.job import Job, JobClass, StateMeaning
+from pretrainctl.records.run import AttemptRecord
+from pretrainctl.runs import ledger
+from pretrainctl.workflows.attempt.witness import end_headless_job
+
+
+class Slurm:
+    """Refuses the first cancel."""
+
+    def __init__(self) -> None:
+        self.cancelled: list[int] = []
+        self.away = True
+
+    def jobs(self, ids: list[int]) -> dict[int, Job]:
+        return {number: Job(number, "run", StateMeaning("RUNNING", JobClass.RUNNING, alive=True)) for number in ids}
+
+    def queued(self, _name: str) -> list[Job]:
+        return []
+
+    def cancel(self, ids: list[int]) -> None:
+        if self.away:
+            self.away = False
+            raise SlurmError("unable to contact slurm controller")
+        self.cancelled += ids
+
+
+def test_a_cancel_that_failed_is_given_again_and_the_event_is_written_once(tmp_path: Path) -> None:
+    (tmp_path / "attempts" / "0001").mkdir(parents=True)
+    ledger.append(tmp_path, "claimed", "claimed", attempt=1, data={"job_id": 7})
+    run = SimpleNamespace(path=tmp_path, record=SimpleNamespace(job_name="run"))
+    record, slurm = AttemptRecord(1, 7, 0, "node01", 1, ("node01", "node02"), 0.0), Slurm()
+    with pytest.raises(SlurmError):
+        end_headless_job(run, record, slurm, "closed")
+    assert end_headless_job(run, record, slurm, "closed")
+    assert slurm.cancelled == [7]
+    assert [event.kind for event in ledger.read_events(tmp_path, 0)] == ["batch_host_lost"]
+    assert not end_headless_job(run, record, slurm, "closed", is_there=lambda: True)
+    assert slurm.cancelled == [7]
