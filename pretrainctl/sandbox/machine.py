@@ -186,7 +186,7 @@ class Sandbox:
                 self._start_nodes(held, timeout=timeout)
         daemons.wait_for(self._no_jobs, timeout, "every job's end", self.layout.log / "slurmctld.log")
         # Slurm drains a node that surprised it, such as by a job of a former controller's.
-        self._wait_for_nodes([node.name for node in self.status().nodes], since=0.0, timeout=timeout)
+        self._wait_for_nodes([node.name for node in self.status().nodes], since=0.0, timeout=2 * timeout)
 
     # faults
 
