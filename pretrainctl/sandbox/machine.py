@@ -173,17 +173,21 @@ class Sandbox:
     def reset(self, *, timeout: float = 60.0) -> None:
         """Cancel every job, bring back every node, and wait at most `timeout` seconds until all is idle.
 
-        A node that a job does not leave within 15 s is rebooted.
+        A node that a job does not leave within 5 s is rebooted, and given up by Slurm before: it asks a node that
+        has lost a job again and again for that job's end, at growing intervals of up to 45 s.
         """
         self._cancel_all()
         with self._lock():
             dead = [node.name for node in self.status().nodes if node.pid is None or node.silent]
             if dead:
                 self._start_nodes(dead, timeout=timeout)
-        if not processes.wait_until(self._no_jobs, 15.0):
+        if not processes.wait_until(self._no_jobs, 5.0):
             with self._lock():
                 held = [node.name for node in self.status().nodes if node.state != "idle"]
-                self._start_nodes(held, timeout=timeout)
+                if held:
+                    names = f"nodename={','.join(held)}"
+                    self.command("scontrol", "update", names, "state=down", "reason=reset", check=False)
+                    self._start_nodes(held, timeout=timeout)
         daemons.wait_for(self._no_jobs, timeout, "every job's end", self.layout.log / "slurmctld.log")
         # Slurm drains a node that surprised it, such as by a job of a former controller's.
         self._wait_for_nodes([node.name for node in self.status().nodes], since=0.0, timeout=2 * timeout)
