@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
@@ -12,12 +13,15 @@ from pretrainctl.errors import InputError
 from pretrainctl.units import parse_count, parse_duration, parse_size
 
 __all__ = [
+    "AbsolutePath",
     "Amount",
     "Count",
     "Known",
     "Limit",
+    "Memory",
     "Part",
     "Positive",
+    "Rate",
     "Seconds",
     "Size",
     "SlurmWord",
@@ -87,6 +91,25 @@ def _variable(value: str) -> str:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):
         raise ValueError(f"{value!r} is not the name of an environment variable")
     return value
+
+
+def _absolute(value: Path) -> Path:
+    if not value.is_absolute():
+        raise ValueError(
+            f"{str(value)!r} must be an absolute path: jobs start elsewhere, and `~` and variables are not replaced"
+        )
+    return value
+
+
+def _at_least(least: int, text: str) -> Callable[[int | str], int | str]:
+    """Refuse what is meant in another unit, such as 2048 for MiB."""
+
+    def check(value: int | str) -> int | str:
+        if isinstance(value, int) and value < least:
+            raise ValueError(f"{value} is implausibly small, at least {text} is expected: write the unit")
+        return value
+
+    return check
 
 
 _RESERVED = {
@@ -168,11 +191,18 @@ Size = Annotated[
     WithJsonSchema({"type": "size or `unknown`", "examples": ["64GiB", "500GB"]}),
 ]
 """Bytes, also written 64GiB or 80GB, or `unknown`."""
+Memory = Annotated[Size, AfterValidator(_at_least(2**30, "1 GiB"))]
+"""Memory of a node or a GPU: a size from 1 GiB, or `unknown`."""
+Rate = Annotated[Size, AfterValidator(_at_least(10**6, "1 MB a second"))]
+"""Bytes a second of a file system: a size from 1 MB, or `unknown`."""
+AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
+"""A path that means the same wherever a job starts."""
 Amount = Annotated[
     Annotated[int, Field(ge=1)] | Literal["unknown"],
     BeforeValidator(_limit(_typed(parse_count))),
+    AfterValidator(_at_least(10**9, "1G operations a second")),
     WithJsonSchema({"type": "count or `unknown`", "examples": ["250T"]}),
 ]
-"""A whole number from 1, also written 250T, or `unknown`."""
+"""Operations a second from 10**9, also written 250T, or `unknown`."""
 Known = Literal["yes", "no", "unknown"]
 """A fact that may not be known."""

@@ -85,6 +85,14 @@ class Queue(Sourced):
     max_jobs: Limit = "unknown"
     """Most jobs that one user may have in it, queued ones included."""
 
+    @model_validator(mode="after")
+    def _holds_some(self) -> Queue:
+        if isinstance(self.max_nodes, int) and self.min_nodes > self.max_nodes:
+            raise ValueError(
+                f"queue {self.name!r} takes no job: min_nodes {self.min_nodes} is more than max_nodes {self.max_nodes}"
+            )
+        return self
+
 
 class Account(Sourced):
     """The account that is charged."""
