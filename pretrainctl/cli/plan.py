@@ -44,7 +44,9 @@ def plan(
         view.print_json(made.model_dump(mode="json"))
         return
     view.print_pairs(_describe(made))
-    for note in (*((made.blocked,) if made.blocked else ()), *made.notes):
+    for warning in filter(None, (made.blocked, *made.warnings)):
+        view.note(f"warning: {warning}")
+    for note in made.notes:
         view.note(f"note: {note}")
 
 
@@ -149,6 +151,13 @@ def _login(plan: Plan) -> str:
     return f"a process may use {says} of CPU there; no command here needs a minute"
 
 
+def _speed(plan: Plan) -> str:
+    speed = plan.estimate.speed
+    if speed is None or speed.gpu_flops is None:
+        return str(speed or "")
+    return f"{show_count(speed.gpu_flops)} operations a second and GPU, {speed}"
+
+
 def _describe(plan: Plan) -> list[tuple[str, str]]:
     geometry, estimate, training = plan.geometry, plan.estimate, plan.recipe.training
     options = " ".join(f"--{key}={value}" if value else f"--{key}" for key, value in plan.directives.items())
@@ -183,6 +192,7 @@ def _describe(plan: Plan) -> list[tuple[str, str]]:
         )
     return [
         ("run", plan.name),
+        ("refused", f"{plan.blocked} (`program:` names one of your own)" if plan.blocked else ""),
         ("cluster", f"{plan.profile.name}, queue {plan.queue.name}"),
         ("model", f"{weights} parameters, {show_count(estimate.flops_per_token)} FLOPs a token"),
         ("ranks", f"{ranks}, {devices}" + (f", {geometry.spares} spare nodes" if geometry.spares else "")),
@@ -193,6 +203,7 @@ def _describe(plan: Plan) -> list[tuple[str, str]]:
         ("checkpoints", checkpoints),
         ("time limit", f"{show_duration(plan.recipe.resources.walltime)} a job, the signal {lead} before"),
         ("jobs", jobs),
+        ("speed", _speed(plan)),
         ("node-hours", node_hours),
         ("charged", charged),
         ("login nodes", _login(plan)),

@@ -47,6 +47,7 @@ ONE_LINE = HOSTILE.map(lambda text: "".join(c for c in text if c.isprintable()))
 FILE_NAME = ONE_LINE.map(lambda text: text.replace("/", "_").replace("\\", "_")).filter(
     lambda text: text not in {".", ".."} and len(text.encode()) < 200
 )
+RUN_NAME = FILE_NAME.map(lambda name: f"a{name}")
 SHOW = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ)]))"
 
 
@@ -73,7 +74,7 @@ def directive_value(line: str) -> str:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    name=ONE_LINE,
+    name=RUN_NAME,
     description=HOSTILE,
     argument=HOSTILE,
     value=HOSTILE,

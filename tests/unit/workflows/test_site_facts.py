@@ -217,7 +217,7 @@ def test_what_is_unknown_is_said(cluster):
     launch, _ = rendered(cluster)
     assert (launch.chain, launch.chained_jobs) == ("prequeued", 2)
     assert any("a checkpoint of 104.7GiB takes about 19.1s at an assumed 1 GB a second" in note for note in made.notes)
-    assumed = any("assume 100T operations a second and GPU" in note for note in made.notes)
+    assumed = any("rest on 100T operations a second and GPU, assumed" in note for note in made.notes)
     assert assumed == (made.profile.node.gpu_flops == "unknown")
 
 
