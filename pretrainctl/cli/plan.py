@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -60,24 +61,29 @@ def render(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Print the scripts and settings of a run as they would be submitted. Needs no Slurm, root or torch."""
+    """Print the scripts and settings of a run as they would be submitted, and the srun that will start the training.
+
+    Needs no Slurm, root or torch.
+    """
     from pretrainctl.workflows.render import render_recipe, write_bundle
 
-    bundle = render_recipe(recipe, cluster, set_values=set_values or [], name=name)
+    rendered = render_recipe(recipe, cluster, set_values=set_values or [], name=name)
     if output is not None:
-        for path in write_bundle(bundle, output):
+        for path in write_bundle(rendered.bundle, output):
             print(path)
         return
     if as_json:
-        view.print_json({"files": dict(bundle.files)})
+        view.print_json({"files": dict(rendered.bundle.files), "srun": rendered.srun})
         return
-    for file, text in bundle.files.items():
+    for file, text in rendered.bundle.files.items():
         print(f"# ----- {file}")
         sys.stdout.write(text)
+    print("# ----- the srun of the attempt, node names standing for those of the job")
+    print("#", " \\\n#   ".join(map(shlex.quote, rendered.srun)))
 
 
 def explain(recipe: Recipe, cluster: Cluster = None, set_values: Sets = None, as_json: Json = False) -> None:
-    """Print each line of the batch script with its origin: recipe, profile, setting or rule."""
+    """Print each line of the batch script, and each option of the srun, with its origin."""
     from pretrainctl.workflows.explain import explain as explain_script
 
     lines = explain_script(recipe, cluster, set_values=set_values or [])
@@ -93,7 +99,7 @@ def diff(
     set_values: Sets = None,
     as_json: Json = False,
 ) -> None:
-    """Show what differs between the batch scripts of two clusters."""
+    """Show what differs between the batch scripts and the sruns of two clusters."""
     from pretrainctl.workflows.explain import diff as compare
 
     if len(cluster) != 2:
