@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
@@ -50,6 +51,7 @@ __all__ = [
 ]
 
 _MISSED_BEATS = 3
+_PYTHON_MODULE = re.compile(r"(?:^|[/-])python3?[/-]v?(3\.[0-9]+)", re.IGNORECASE)
 Argument = Annotated[Word, Field(pattern=r"^--?[A-Za-z]")]
 
 
@@ -291,6 +293,12 @@ class ClusterProfile(Part):
     """CPU time that a process may use on a login node."""
     mail: Mail | None = None
     """Mail from Slurm; set it in your own profile."""
+
+    @property
+    def python_module(self) -> tuple[str, str] | None:
+        """The module that brings Python and its version (`3.13`); None where no name of `modules` says so."""
+        found = [(module, match[1]) for module in self.modules if (match := _PYTHON_MODULE.search(module)) is not None]
+        return found[-1] if found else None
 
     @model_validator(mode="after")
     def _fits(self) -> ClusterProfile:
