@@ -183,7 +183,7 @@ def _describe(plan: Plan) -> list[tuple[str, str]]:
         jobs = ""
     checkpoints = (
         f"every {plan.recipe.checkpoint.every_steps} steps, {show_size(estimate.checkpoint_bytes)} each, "
-        f"{show_duration(estimate.checkpoint_seconds)} to write"
+        f"{show_duration(estimate.checkpoint_seconds)} to write at the {estimate.checkpoint_basis} rate"
     )
     accounting, units = plan.profile.accounting, estimate.site_units_per_job
     charged = f"{units:.0f} {accounting.unit} a job at most" if accounting and units is not None else ""

@@ -10,7 +10,9 @@ from pretrainctl.linting.findings import Hit, Rule, source
 
 __all__ = ["RULES"]
 
-_REMOTE = re.compile(r"(https?|ftp|ssh|git)://(?!localhost\b|127\.|\[|\$)[\w-]+\.[\w.-]+|[\w.-]+@[\w.-]+:")
+_INSIDE = r"localhost\b|127\.|10\.|192\.168\.|172\.(1[6-9]|2\d|3[01])\.|[\w.-]+\.(internal|local)\b"
+"""Hosts that a cluster may have itself."""
+_REMOTE = re.compile(rf"(https?|ftp|ssh|git)://(?!{_INSIDE})[\w-]+\.[\w.-]+|[\w.-]+@(?!{_INSIDE})[\w.-]+:")
 _IMAGE = re.compile(r"(docker|oras|library|shub)://")
 _PROXY = re.compile(r"\b(https?_proxy|all_proxy)=|\bproxychains", re.IGNORECASE)
 _OFFLINE_MODE = re.compile(r"wandb[-_.]?mode\b['\"]?[ =:]+['\"]?(offline|disabled|dryrun)", re.IGNORECASE)
@@ -47,6 +49,7 @@ def _reaching_out(batch: Batch, words: Sequence[str]) -> str | None:
     verb = next((word for word in rest if not word.startswith("-")), "")
     if re.fullmatch(r"pip[0-9.]*|uv|conda|mamba|micromamba|poetry", name):
         local = {"--no-index", "--no-deps", "--offline", "--help"} & set(rest) or any(batch.assigned("PIP_NO_INDEX"))
+        local = local or _is_here(rest[rest.index(verb) + 1 :] if verb in rest else ())
         fetches = verb in ("install", "download", "sync", "create", "update", "add")
         return f"`{name} {verb}`" if fetches and not local else None
     if name == "git":
@@ -61,6 +64,13 @@ def _reaching_out(batch: Batch, words: Sequence[str]) -> str | None:
     if name in ("singularity", "apptainer", "docker", "podman", "enroot"):
         return f"`{name} {verb}` of an image elsewhere" if verb == "pull" or any(map(_IMAGE.match, rest)) else None
     return None
+
+
+def _is_here(words: Sequence[str]) -> bool:
+    """Whether pip is given files alone: wheels, or folders that are built with what is installed."""
+    named = [word for word in words if not word.startswith("-")]
+    built = "--no-build-isolation" in words
+    return bool(named) and all(word.endswith(".whl") or (built and word.startswith((".", "/"))) for word in named)
 
 
 def _wandb_online(batch: Batch, text: str) -> int | None:

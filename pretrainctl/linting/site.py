@@ -195,8 +195,10 @@ def _memory_of_a_node(batch: Batch, cpus: int) -> tuple[str, int] | None:
 
 
 def _memory_there(profile: ClusterProfile) -> int | None:
+    """What Slurm counts; where that is unknown the node's own, unless the site counts none."""
     node = profile.node
-    known = node.memory if node.slurm_memory == "unknown" else node.slurm_memory
+    counts = profile.request.memory != "omit"
+    known = node.memory if node.slurm_memory == "unknown" and counts else node.slurm_memory
     return None if known == "unknown" else known
 
 

@@ -16,6 +16,7 @@ __all__ = [
     "AbsolutePath",
     "Amount",
     "Count",
+    "Date",
     "Known",
     "Limit",
     "Memory",
@@ -146,6 +147,8 @@ VariableName = Annotated[str, AfterValidator(_variable)]
 """The name of an environment variable."""
 TaskVariable = Annotated[str, AfterValidator(_task_variable)]
 """The name of an environment variable that the training tasks may be given."""
+Date = Annotated[Word, Field(pattern=r"^[0-9]{4}-(0[1-9]|1[0-2])(-(0[1-9]|[12][0-9]|3[01]))?$")]
+"""YYYY-MM or YYYY-MM-DD."""
 Positive = Annotated[int, Field(ge=1)]
 """A whole number from 1."""
 Count = Annotated[

@@ -11,6 +11,7 @@ from pretrainctl.schema.base import (
     AbsolutePath,
     Amount,
     Count,
+    Date,
     Known,
     Memory,
     Part,
@@ -51,6 +52,7 @@ __all__ = [
 ]
 
 _MISSED_BEATS = 3
+_PORTS = 65536
 _PYTHON_MODULE = re.compile(r"(?:^|[/-])python3?[/-]v?(3\.[0-9]+)", re.IGNORECASE)
 Argument = Annotated[Word, Field(pattern=r"^--?[A-Za-z]")]
 
@@ -64,7 +66,7 @@ class Throughput(Part):
     """What was trained, on how many nodes: another model or number of nodes is faster or slower."""
     source: Word
     """Where the value was found."""
-    as_of: Annotated[Word, Field(pattern=r"^[0-9]{4}-[0-9]{2}(-[0-9]{2})?$")]
+    as_of: Date
     """When: YYYY-MM or YYYY-MM-DD."""
 
 
@@ -146,6 +148,14 @@ class Rendezvous(Sourced):
     port_span: Positive = 20000
     """Ports from `port_base` on that may be used."""
 
+    @model_validator(mode="after")
+    def _are_ports(self) -> Rendezvous:
+        if self.port_base + self.port_span > _PORTS:
+            raise ValueError(
+                f"port_base {self.port_base} and port_span {self.port_span} go beyond {_PORTS - 1}, the last port"
+            )
+        return self
+
 
 class Variable(Part):
     """An environment variable of the training tasks."""
@@ -205,7 +215,7 @@ class Container(Sourced):
     """The image or unpacked image, in your own profile; null = no container."""
     options: tuple[Argument, ...] = ()
     """Options of its `exec`, such as `--nv`."""
-    binds: tuple[Word, ...] = ()
+    binds: tuple[Annotated[Word, Field(pattern=r"^/")], ...] = ()
     """Paths of the host that are seen inside besides the run folder, the checkpoints and the data."""
     modules: tuple[Word, ...] = ()
     """Modules that bring the program, loaded after the profile's own."""

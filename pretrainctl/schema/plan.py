@@ -92,6 +92,8 @@ class Estimate(Part):
     """Size of one checkpoint."""
     checkpoint_seconds: float
     """Time to write one."""
+    checkpoint_basis: Literal["given", "assumed"]
+    """What that rests on: the profile's signals.write_rate, or an assumption."""
     memory: Memory | None
     """Memory of one GPU; null on CPUs."""
     seconds_per_step: float | None

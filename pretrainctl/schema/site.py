@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from pretrainctl.schema.base import Known, Limit, Part, Positive, SlurmWord, TimeLimit, VariableName, Word
+from pretrainctl.schema.base import Date, Known, Limit, Part, Positive, SlurmWord, TimeLimit, VariableName, Word
 
 __all__ = [
     "Account",
@@ -38,7 +38,7 @@ class Provenance(Part):
 
     source: Word
     """Document, measurement or person."""
-    as_of: Annotated[Word, Field(pattern=r"^[0-9]{4}-[0-9]{2}(-[0-9]{2})?$")]
+    as_of: Date
     """Date of the source, or of its reading where it bears none: YYYY-MM or YYYY-MM-DD."""
     confidence: Literal["official", "measured", "script", "guess"]
     """How far it can be trusted; `script` = somebody runs it so."""

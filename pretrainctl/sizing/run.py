@@ -7,6 +7,10 @@ from pretrainctl.errors import InputError
 __all__ = ["batch_samples", "choose_geometry", "jobs_needed", "save_seconds", "seconds_per_step", "steps_for_tokens"]
 
 
+_MOST_NODES = 20_000
+"""Among which fitting numbers of nodes are looked for: no machine has more."""
+
+
 def batch_samples(count: int, unit: str, sequence_length: int) -> int:
     """Samples of a batch in samples or tokens; InputError where tokens are no whole number of samples."""
     if unit == "samples":
@@ -88,7 +92,7 @@ def _fitting_nodes(batch: int, micro_batch: int, nodes: int, tasks_per_node: int
     """The three numbers of nodes nearest to `nodes` by which the batch divides, where there are any."""
     fitting = [
         count
-        for count in range(1, batch * model_parallel // (micro_batch * tasks_per_node) + 1)
+        for count in range(1, min(_MOST_NODES, batch * model_parallel // (micro_batch * tasks_per_node)) + 1)
         if count * tasks_per_node % model_parallel == 0
         and batch % (micro_batch * count * tasks_per_node // model_parallel) == 0
     ]

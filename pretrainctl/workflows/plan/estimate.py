@@ -51,6 +51,7 @@ def estimate(
         flops_per_token=flops,
         checkpoint_bytes=size,
         checkpoint_seconds=_checkpoint_seconds(recipe, profile, geometry, parameters, size, notes, warnings),
+        checkpoint_basis="assumed" if profile.signals.write_rate == "unknown" else "given",
         memory=_memory(recipe, profile, geometry, shape, parameters, notes, warnings) if gpus else None,
         seconds_per_step=seconds,
         speed=speed,

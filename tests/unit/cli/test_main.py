@@ -271,3 +271,18 @@ def test_more_than_is_asked_for_or_an_unknown_cost_needs_a_yes(call, monkeypatch
     assert says in err
     assert "give --yes" in err
     assert not (tmp_path / "runs").exists()
+
+
+def test_launch_warns_of_what_may_not_fit_before_it_asks(call, monkeypatch):
+    slurm = SimpleNamespace(cluster_name=lambda: "c", test_only=lambda _: "to start at once")
+    monkeypatch.setattr(launching, "_slurm_for", lambda _: ("", slurm))
+    monkeypatch.setattr(launching, "_refuse_missing_data", lambda _: None)
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    tight = ("llama-8b", "-c", "leonardo", "--set", "cluster.account.name=a", "--set", "training.recompute=false")
+    status, _, err = call("launch", *tight)
+    assert status == 2
+    assert err.count("warning: model states 16GiB and at most") == 1
+    assert err.index("warning: ") < err.index("note: ")
+    assert "warning: model states" in call("launch", *tight, "--test-only")[2]
+    _, out, _ = call("launch", *tight, "--test-only", "--json")
+    assert "may not fit" in json.loads(out)["warnings"][0]

@@ -420,6 +420,9 @@ SITE = [
             ("wandb login\n", "wandb offline\n"),
             ("pip install flash-attn\n", "pip install --no-index --find-links wheels flash-attn\n"),
             ("python3 -m pip install -r r.txt\n", "python3 -m pip list\n"),
+            ("pip install -e .\n", "pip install --no-build-isolation -e .\n"),
+            ("pip install x\n", "pip install /projects/a1/x-1.0-py3-none-any.whl\n"),
+            ("curl -s https://example.org\n", "curl -s http://10.1.2.3:9090 http://metrics.jupiter.internal/x\n"),
             ("uv pip install torch || true\n", "uv pip list\n"),
             ("conda create -n x python\n", "conda activate x\n"),
             ("git clone https://github.com/NVIDIA/Megatron-LM\n", "git clone /projects/a1/Megatron-LM\n"),
@@ -537,8 +540,13 @@ def test_no_job_gets_more_memory_than_slurm_counts_on_a_node(options, found):
     assert [each.rule for each in said] == ([] if found is None else ["too-large-for-a-node"])
     for each in said:
         assert found in each.reason
-        assert "sinfo of a user team, 2026" in each.reason
+        assert "sinfo of a user team (2026)" in each.reason
         assert each.fix == "#SBATCH --mem=0"
+
+
+def test_where_slurm_counts_no_memory_none_is_too_much():
+    script = JOB.replace("nodes=2", "nodes=2 -A a --qos=acc_ehpc --mem=500G") + TRAIN
+    assert [each.rule for each in check(script, catalog.load_profile("marenostrum5"))] == ["memory-not-here"]
 
 
 def test_what_the_shipped_profiles_know_of_partitions_launchers_and_networks():
