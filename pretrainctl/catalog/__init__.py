@@ -1,6 +1,6 @@
 """Find, read, extend and override recipes and profiles; know which cluster this is."""
 
-from pretrainctl.catalog.files import expand_home, find, names, template_dir
+from pretrainctl.catalog.files import expand_home, find, names, short_path, template_dir
 from pretrainctl.catalog.loading import (
     ACCOUNT_VARIABLE,
     describe,
@@ -24,5 +24,6 @@ __all__ = [
     "own_files",
     "profile_document",
     "recipe_document",
+    "short_path",
     "template_dir",
 ]

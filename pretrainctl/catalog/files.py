@@ -9,7 +9,7 @@ from typing import Literal
 
 from pretrainctl.errors import InputError, MissingError
 
-__all__ = ["Kind", "expand_home", "find", "names", "search_path", "template_dir"]
+__all__ = ["Kind", "expand_home", "find", "names", "search_path", "short_path", "template_dir"]
 
 Kind = Literal["recipes", "cluster_profiles"]
 
@@ -38,6 +38,16 @@ def expand_home(path: str | Path) -> Path:
         return Path(path).expanduser()
     except RuntimeError as error:
         raise InputError(f"{str(path)!r} names the home folder of nobody here", hint="write the path out") from error
+
+
+def short_path(path: Path) -> str:
+    """A path as people say it: a shipped file by its folder and name, one in the home folder with `~`."""
+    kinds: tuple[Kind, ...] = ("recipes", "cluster_profiles")
+    for kind in kinds:
+        if path.parent == _shipped(kind):
+            return f"{kind}/{path.name}"
+    home = expand_home("~")
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) and len(home.parts) > 1 else str(path)
 
 
 def template_dir() -> Path:

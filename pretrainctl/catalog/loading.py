@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
 import os
@@ -9,11 +10,12 @@ import re
 import socket
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from pretrainctl.catalog.files import Kind, find, names, search_path
 from pretrainctl.catalog.reading import Document, Key, Origin, files_behind, override, read_document
@@ -34,6 +36,9 @@ __all__ = [
 ACCOUNT_VARIABLE = "PRETRAINCTL_ACCOUNT"
 """Environment variable with the account that jobs are charged to."""
 
+_DEEPEST = 4
+"""Sections inside sections in which a key is looked for."""
+
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -42,7 +47,7 @@ def load_recipe(name: str, settings: Sequence[str] = (), *, cluster: str | None 
 
     What its section `clusters:` says for that name is laid over the rest. InputError says what does not fit.
     """
-    return _checked(Recipe, recipe_document(name, settings, cluster=cluster))
+    return _checked(Recipe, lambda some: recipe_document(name, some, cluster=cluster), settings)
 
 
 def load_profile(name: str, settings: Sequence[str] = ()) -> ClusterProfile:
@@ -51,7 +56,7 @@ def load_profile(name: str, settings: Sequence[str] = ()) -> ClusterProfile:
     Where the site wants an account, the variable PRETRAINCTL_ACCOUNT gives it, over the profile's own. Errors name a
     setting with the `cluster.` that people type in front.
     """
-    return _checked(ClusterProfile, profile_document(name, settings))
+    return _checked(ClusterProfile, lambda some: profile_document(name, some), settings)
 
 
 def recipe_document(name: str, settings: Sequence[str] = (), *, cluster: str | None = None) -> Document:
@@ -103,32 +108,66 @@ def here(host: str | None = None) -> str | None:
     return None
 
 
-def _checked(model: type[M], document: Document) -> M:
+def _checked(model: type[M], build: Callable[[Sequence[str]], Document], settings: Sequence[str]) -> M:
+    document = build(settings)
     try:
-        # JSON mode: lists become tuples and text becomes paths, yet "2" is no number and 1 no truth value.
-        return model.model_validate_json(json.dumps(document.values))
+        return _validate(model, document)
     except ValidationError as error:
-        raise _explain(document, model, error) from error
+        raise _explain(document, model, error, _settings_to_blame(model, build, settings, error)) from error
 
 
-def _explain(document: Document, model: type[BaseModel], error: ValidationError) -> InputError:
+def _validate(model: type[M], document: Document) -> M:
+    # JSON mode: lists become tuples and text becomes paths, yet "2" is no number and 1 no truth value.
+    return model.model_validate_json(json.dumps(document.values))
+
+
+def _settings_to_blame(
+    model: type[M], build: Callable[[Sequence[str]], Document], settings: Sequence[str], error: ValidationError
+) -> set[str]:
+    """The settings without which a section would fit, or fit less badly; others may stand in it too."""
+    problem, blamed = _first(error), set()
+    for index, setting in enumerate(settings):
+        with contextlib.suppress(InputError):
+            try:
+                _validate(model, build([*settings[:index], *settings[index + 1 :]]))
+            except ValidationError as without:
+                other = _first(without)
+                if other["loc"] != problem["loc"] or other["msg"] == problem["msg"]:
+                    continue
+            blamed.add(f"--set {'cluster.' if model is ClusterProfile else ''}{setting}")
+    return blamed
+
+
+def _first(error: ValidationError) -> ErrorDetails:
+    """The problem to tell. A key that is misspelt is missing too: the misspelling says more."""
     problems = error.errors(include_url=False)
-    # A key that is misspelt is missing too: the misspelling says more.
-    first = next((one for one in problems if one["type"] == "extra_forbidden"), problems[0])
-    place: Key = first["loc"]
-    written = _written(document.values, place)
+    return next((one for one in problems if one["type"] == "extra_forbidden"), problems[0])
+
+
+def _explain(
+    document: Document, model: type[BaseModel], error: ValidationError, settings_to_blame: set[str]
+) -> InputError:
+    problems, first = error.errors(include_url=False), _first(error)
+    written = _written(document.values, first["loc"])
+    place: Key = (*written, first["loc"][-1]) if first["type"] == "missing" else written
     whole_section = first["type"] == "value_error" and isinstance(first["input"], dict)
-    origin = document.newest(written) if whole_section else document.origin(written)
+    origin = document.newest(written, settings_to_blame) if whole_section else document.origin(written)
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     dotted = ".".join(str(part) for part in written)
     if first["type"] == "extra_forbidden":
         known = _known_keys(model, place[:-1])
-        near = difflib.get_close_matches(str(place[-1]), known, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
+        # A whole path is said as it would be typed.
+        typed = "cluster." if origin.source.startswith("--set cluster.") else ""
+        near = [f"{typed}{name}" if "." in name else name for name in _nearest(model, place, known)]
+        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"known keys: {', '.join(known)}"
         section = ".".join(str(part) for part in place[:-1]) or "the top"
         return InputError(f"{origin}: unknown key {str(place[-1])!r} in {section}{more}", hint=hint)
     if first["type"] == "missing":
-        missing = [".".join(map(str, one["loc"])) for one in problems if one["type"] == "missing"]
+        missing = [
+            ".".join(map(str, (*_written(document.values, one["loc"]), one["loc"][-1])))
+            for one in problems
+            if one["type"] == "missing"
+        ]
         what = f"the key {missing[0]} is" if len(missing) == 1 else f"the keys {', '.join(missing)} are"
         others = len(problems) - len(missing)
         more = f" (and {others} other problems)" if others else ""
@@ -149,10 +188,9 @@ def _written(values: Any, place: Key) -> Key:
     found: list[str | int] = []
     for part in place:
         known = values if isinstance(values, dict) else range(len(values)) if isinstance(values, list) else ()
-        if part not in known:
-            break
-        values = values[part]
-        found.append(part)
+        if part in known:
+            values = values[part]
+            found.append(part)
     return tuple(found)
 
 
@@ -172,10 +210,42 @@ def _model_at(model: type[BaseModel], place: Key) -> type[BaseModel] | None:
 
 
 def _unwrap(annotation: Any) -> Any:
-    """`X` out of `X | None` and `Annotated[X, ...]`."""
+    """`X` out of `X | None` and `Annotated[X, ...]`; of several, the section."""
     while typing.get_origin(annotation) in (types.UnionType, typing.Union, typing.Annotated):
-        annotation = typing.get_args(annotation)[0]
+        choices = typing.get_args(annotation)
+        if typing.get_origin(annotation) is typing.Annotated:
+            choices = choices[:1]
+        sections = [one for one in map(_unwrap, choices) if isinstance(one, type) and issubclass(one, BaseModel)]
+        annotation = (*sections, choices[0])[0]
     return annotation
+
+
+def _nearest(model: type[BaseModel], place: Key, known: Sequence[str]) -> list[str]:
+    """Keys like the last of `place`: of its own section, else of any other, those by their whole path."""
+    word = str(place[-1])
+    elsewhere = [path for path in _paths(model) if path[-1] == word]
+    beside = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    if not elsewhere:
+        names = {path[-1] for path in _paths(model)}
+        close = difflib.get_close_matches(word, sorted(names), n=1, cutoff=0.8)
+        elsewhere = [path for path in _paths(model) if path[-1] in close and path[-1] not in beside]
+        if beside and (not close or _likeness(word, beside[0]) >= _likeness(word, close[0])):
+            return beside
+    shortest = min(map(len, elsewhere), default=0)
+    return [".".join(path) for path in elsewhere if len(path) == shortest][:3] or beside
+
+
+def _likeness(word: str, other: str) -> float:
+    return difflib.SequenceMatcher(None, word, other).ratio()
+
+
+def _paths(model: type[BaseModel], place: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every key of a model and of the sections in it; what lies in lists and mappings has no path."""
+    for name, field in model.model_fields.items():
+        yield (*place, name)
+        kind = _unwrap(field.annotation)
+        if isinstance(kind, type) and issubclass(kind, BaseModel) and len(place) < _DEEPEST:
+            yield from _paths(kind, (*place, name))
 
 
 def _known_keys(model: type[BaseModel], place: Key) -> tuple[str, ...]:
@@ -190,5 +260,5 @@ def _meaning(model: type[BaseModel], place: Key) -> str:
         section = _model_at(model, place[: length - 1])
         field = section.model_fields.get(str(place[length - 1])) if section else None
         if field is not None and field.description:
-            return f"{place[length - 1]}: {field.description}"
+            return f"{place[length - 1]}: {' '.join(field.description.split())}"
     return ""

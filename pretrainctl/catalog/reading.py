@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -48,10 +48,11 @@ class Document:
             key = key[:-1]
         return self.origins[key]
 
-    def newest(self, key: Key) -> Origin:
-        """Who wrote last inside a section: a setting, else the file that was asked for, else whoever wrote it."""
+    def newest(self, key: Key, settings_to_blame: Collection[str]) -> Origin:
+        """Who wrote last inside a section: one of these settings (`--set ...`), else the file that was asked for, else
+        whoever wrote it."""
         inside = [origin for known, origin in self.origins.items() if known[: len(key)] == key]
-        settings = [origin for origin in inside if origin.line is None]
+        settings = [origin for origin in inside if origin.source in settings_to_blame]
         asked_for = [origin for origin in inside if origin.source == self.origins[()].source]
         return (settings or asked_for[:1] or [self.origin(key)])[-1]
 

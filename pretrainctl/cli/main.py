@@ -13,6 +13,7 @@ import typer
 
 from pretrainctl import __version__
 from pretrainctl.cli import demo, doctor, lint, pack, plan, run, sandbox
+from pretrainctl.cli.once import OnceGroup
 from pretrainctl.errors import PretrainctlError
 
 __all__ = ["app", "main"]
@@ -22,6 +23,7 @@ DEBUG_VARIABLE = "PRETRAINCTL_DEBUG"
 
 app = typer.Typer(
     name="pretrainctl",
+    cls=OnceGroup,
     help="LLM pretraining on Slurm: runs that carry themselves to their token target.",
     rich_markup_mode=None,
     no_args_is_help=True,

@@ -24,7 +24,10 @@ def pack(
         Path | None,
         typer.Option("--output", "-o", help="Folder, or .tar.gz, to write; default: an archive in this folder."),
     ] = None,
-    python: Annotated[str, typer.Option("--python", help="Python version on the cluster.")] = "3.11",
+    python: Annotated[
+        str | None,
+        typer.Option("--python", help="Python version on the cluster; default: that of the profile's modules."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Put pretrainctl and all it needs into one file or folder, to be installed where there is no internet."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -44,7 +45,9 @@ def plan(
         view.print_json(made.model_dump(mode="json"))
         return
     view.print_pairs(_describe(made))
-    for note in (*((made.blocked,) if made.blocked else ()), *made.notes):
+    for warning in filter(None, (made.blocked, *made.warnings)):
+        view.note(f"warning: {warning}")
+    for note in made.notes:
         view.note(f"note: {note}")
 
 
@@ -58,24 +61,29 @@ def render(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Print the scripts and settings of a run as they would be submitted. Needs no Slurm, root or torch."""
+    """Print the scripts and settings of a run as they would be submitted, and the srun that will start the training.
+
+    Needs no Slurm, root or torch.
+    """
     from pretrainctl.workflows.render import render_recipe, write_bundle
 
-    bundle = render_recipe(recipe, cluster, set_values=set_values or [], name=name)
+    rendered = render_recipe(recipe, cluster, set_values=set_values or [], name=name)
     if output is not None:
-        for path in write_bundle(bundle, output):
+        for path in write_bundle(rendered.bundle, output):
             print(path)
         return
     if as_json:
-        view.print_json({"files": dict(bundle.files)})
+        view.print_json({"files": dict(rendered.bundle.files), "srun": rendered.srun})
         return
-    for file, text in bundle.files.items():
+    for file, text in rendered.bundle.files.items():
         print(f"# ----- {file}")
         sys.stdout.write(text)
+    print("# ----- the srun of the attempt, node names standing for those of the job")
+    print("#", " \\\n#   ".join(map(shlex.quote, rendered.srun)))
 
 
 def explain(recipe: Recipe, cluster: Cluster = None, set_values: Sets = None, as_json: Json = False) -> None:
-    """Print each line of the batch script with its origin: recipe, profile, setting or rule."""
+    """Print each line of the batch script, and each option of the srun, with its origin."""
     from pretrainctl.workflows.explain import explain as explain_script
 
     lines = explain_script(recipe, cluster, set_values=set_values or [])
@@ -91,7 +99,7 @@ def diff(
     set_values: Sets = None,
     as_json: Json = False,
 ) -> None:
-    """Show what differs between the batch scripts of two clusters."""
+    """Show what differs between the batch scripts and the sruns of two clusters."""
     from pretrainctl.workflows.explain import diff as compare
 
     if len(cluster) != 2:
@@ -149,6 +157,13 @@ def _login(plan: Plan) -> str:
     return f"a process may use {says} of CPU there; no command here needs a minute"
 
 
+def _speed(plan: Plan) -> str:
+    speed = plan.estimate.speed
+    if speed is None or speed.gpu_flops is None:
+        return str(speed or "")
+    return f"{show_count(speed.gpu_flops)} operations a second and GPU, {speed}"
+
+
 def _describe(plan: Plan) -> list[tuple[str, str]]:
     geometry, estimate, training = plan.geometry, plan.estimate, plan.recipe.training
     options = " ".join(f"--{key}={value}" if value else f"--{key}" for key, value in plan.directives.items())
@@ -168,7 +183,7 @@ def _describe(plan: Plan) -> list[tuple[str, str]]:
         jobs = ""
     checkpoints = (
         f"every {plan.recipe.checkpoint.every_steps} steps, {show_size(estimate.checkpoint_bytes)} each, "
-        f"{show_duration(estimate.checkpoint_seconds)} to write"
+        f"{show_duration(estimate.checkpoint_seconds)} to write at the {estimate.checkpoint_basis} rate"
     )
     accounting, units = plan.profile.accounting, estimate.site_units_per_job
     charged = f"{units:.0f} {accounting.unit} a job at most" if accounting and units is not None else ""
@@ -183,6 +198,7 @@ def _describe(plan: Plan) -> list[tuple[str, str]]:
         )
     return [
         ("run", plan.name),
+        ("refused", f"{plan.blocked} (`program:` names one of your own)" if plan.blocked else ""),
         ("cluster", f"{plan.profile.name}, queue {plan.queue.name}"),
         ("model", f"{weights} parameters, {show_count(estimate.flops_per_token)} FLOPs a token"),
         ("ranks", f"{ranks}, {devices}" + (f", {geometry.spares} spare nodes" if geometry.spares else "")),
@@ -193,6 +209,7 @@ def _describe(plan: Plan) -> list[tuple[str, str]]:
         ("checkpoints", checkpoints),
         ("time limit", f"{show_duration(plan.recipe.resources.walltime)} a job, the signal {lead} before"),
         ("jobs", jobs),
+        ("speed", _speed(plan)),
         ("node-hours", node_hours),
         ("charged", charged),
         ("login nodes", _login(plan)),

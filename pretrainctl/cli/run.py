@@ -55,9 +55,11 @@ def launch(
     if test_only:
         plan, said = test_launch(recipe, cluster, set_values=set_values or [], name=name)
         if as_json:
-            view.print_json({"run": plan.name, "summary": plan.summary(), "slurm": said})
+            view.print_json({"run": plan.name, "summary": plan.summary(), "warnings": plan.warnings, "slurm": said})
         else:
             view.note(plan.summary())
+            for line in plan.warnings:
+                view.note(f"warning: {line}")
             print(said)
         return
 
@@ -65,6 +67,8 @@ def launch(
         hours, known = plan.node_hours, plan.estimate.jobs is not None
         view.note(f"run {plan.name} in {run_dir}: {plan.summary()}")
         view.note(plan.cost())
+        for line in plan.warnings:
+            view.note(f"warning: {line}")
         for line in plan.notes:
             view.note(f"note: {line}")
         if yes or (known and hours <= ask_above):
@@ -99,6 +103,7 @@ def launch(
                 "path": str(launched.run.path),
                 "job_ids": launched.job_ids,
                 "node_hours_per_job": launched.plan.estimate.node_hours_per_job,
+                "warnings": launched.plan.warnings,
             }
         )
     else:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pretrainctl.cli import view
+from pretrainctl.cli.once import OnceGroup
 from pretrainctl.units import show_size
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 app = typer.Typer(
+    cls=OnceGroup,
     help="A real Slurm on this machine: to try, to rehearse, to lose nodes of.",
     rich_markup_mode=None,
     no_args_is_help=True,

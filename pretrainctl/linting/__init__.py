@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from pretrainctl.linting import ending, launching, network, requests, script, site
+from pretrainctl.linting import ending, internet, launching, network, requests, script, site
 from pretrainctl.linting.batch import Batch
 from pretrainctl.linting.findings import Finding, Rule
 from pretrainctl.schema import ClusterProfile
 
 __all__ = ["RULES", "Finding", "check"]
 
-RULES: tuple[Rule, ...] = (*requests.RULES, *launching.RULES, *ending.RULES, *network.RULES, *site.RULES)
+RULES: tuple[Rule, ...] = (
+    *requests.RULES,
+    *launching.RULES,
+    *ending.RULES,
+    *network.RULES,
+    *site.RULES,
+    *internet.RULES,
+)
 """Every mistake that is known."""
 
 

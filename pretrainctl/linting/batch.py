@@ -157,6 +157,17 @@ class Batch:
             if words and words[0].rsplit("/", 1)[-1] == "srun" and not command.place.substitution
         )
 
+    @cached_property
+    def programs(self) -> tuple[tuple[Command, tuple[str, ...]], ...]:
+        """Every program that the script runs by name, in its tasks too, with its arguments and the command it is in."""
+        started = {launch.command: launch.tasks for launch in self.launches}
+        return tuple(
+            (command, words)
+            for command in self.script.commands
+            for words in started.get(command, (tuple(self._after_wrappers(command)),))
+            if words
+        )
+
     @property
     def trainings(self) -> tuple[Launch, ...]:
         """The sruns that may be the training."""

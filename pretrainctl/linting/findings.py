@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pretrainctl.linting.batch import Batch
+from pretrainctl.schema import ClusterProfile
+from pretrainctl.schema.site import Sourced
 
-__all__ = ["Finding", "Hit", "Rule"]
+__all__ = ["Finding", "Hit", "Rule", "source"]
 
 Hit = tuple[int, str, str]
 """Line, reason, fix."""
@@ -42,3 +44,8 @@ class Rule:
         """Every place of a script that has it."""
         for line, reason, fix in self.find(batch):
             yield Finding(line, self.severity, self.name, reason, fix)
+
+
+def source(profile: ClusterProfile, section: Sourced | None = None) -> str:
+    """Where what a rule knows of a site comes from: the section's own provenance, else the profile's."""
+    return f"profile {profile.name}: {(section.provenance if section else None) or profile.provenance}"

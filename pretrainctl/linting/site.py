@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from pretrainctl.linting.batch import Batch
-from pretrainctl.linting.findings import Hit, Rule
+from pretrainctl.linting.findings import Hit, Rule, source
 from pretrainctl.schema import ClusterProfile, Queue
-from pretrainctl.units import slurm_time
+from pretrainctl.units import parse_size, show_size, slurm_time
 
 __all__ = ["RULES"]
-
-
-def _source(profile: ClusterProfile, row: Queue | None = None) -> str:
-    provenance = (row.provenance if row else None) or profile.provenance
-    return f"profile {profile.name}: {provenance.source}, {provenance.as_of}"
 
 
 def _value(batch: Batch, name: str) -> str | None:
@@ -42,8 +38,25 @@ def _missing_account(batch: Batch) -> Iterator[Hit]:
         name = profile.account.name or "NAME"
         yield (
             _last_line(batch),
-            f"{profile.name} refuses jobs without an account ({_source(profile)})",
+            f"{profile.name} refuses jobs without an account ({source(profile, profile.account)})",
             f"#SBATCH --account={name}",
+        )
+
+
+def _missing_partition(batch: Batch) -> Iterator[Hit]:
+    """A job without `--partition` goes to the default one, which may have no GPUs. Source: default_partition there."""
+    profile = batch.profile
+    if profile is None or profile.default_partition == "unknown" or "partition" in batch.options:
+        return
+    rows = tuple(row for row in _rows(batch, profile) if row.partition is not None)
+    if rows and profile.default_partition not in {row.partition for row in rows}:
+        yield (
+            _last_line(batch),
+            (
+                f"no --partition: the job goes to {profile.default_partition}, the default of {profile.name}, where "
+                f"no queue for training is ({source(profile)})"
+            ),
+            f"#SBATCH --partition={rows[0].partition}",
         )
 
 
@@ -55,7 +68,7 @@ def _missing_qos(batch: Batch) -> Iterator[Hit]:
         known = ", ".join(dict.fromkeys(str(row.qos) for row in rows))
         yield (
             _last_line(batch),
-            f"no --qos, and each queue of {profile.name} that fits has one: {known} ({_source(profile)})",
+            f"no --qos, and each queue of {profile.name} that fits has one: {known} ({source(profile, rows[0])})",
             f"#SBATCH --qos={rows[0].qos}",
         )
 
@@ -76,7 +89,7 @@ def _unknown_queue(batch: Batch) -> Iterator[Hit]:
                 given.line,
                 (
                     f"{profile.name} has no {name} {given.value!r} that the profile knows, only "
-                    f"{', '.join(sorted(known))} ({_source(profile)}); its limits were not checked"
+                    f"{', '.join(sorted(known))} ({source(profile, profile.queues[0])}); its limits were not checked"
                 ),
                 f"#SBATCH --{other}={given.value}" if swapped else f"#SBATCH --{name}={min(known)}",
             )
@@ -86,7 +99,7 @@ def _unknown_queue(batch: Batch) -> Iterator[Hit]:
             batch.options["qos"].line,
             (
                 f"no queue of {profile.name} has partition {_value(batch, 'partition')} and QoS {_value(batch, 'qos')} "
-                f"({_source(profile)}); its limits were not checked"
+                f"({source(profile, profile.queues[0])}); its limits were not checked"
             ),
             "take partition and QoS of one queue",
         )
@@ -104,9 +117,7 @@ def _over_limit(batch: Batch) -> Iterator[Hit]:
         return
     reasons = [(row, _too_much(batch, row)) for row in rows]
     if all(reason for _, reason in reasons):
-        said = [
-            f"queue {row.name} {' and '.join(reason.values())} ({_source(profile, row)})" for row, reason in reasons
-        ]
+        said = [f"queue {row.name} {' and '.join(reason.values())} ({source(profile, row)})" for row, reason in reasons]
         yield batch.options[next(iter(reasons[-1][1]))].line, "; ".join(said), "ask for less, or for another queue"
 
 
@@ -132,13 +143,13 @@ def _memory_not_here(batch: Batch) -> Iterator[Hit]:
         if name in batch.options:
             yield (
                 batch.options[name].line,
-                f"{profile.name} wants no --{name} ({_source(profile)})",
+                f"{profile.name} wants no --{name} ({source(profile, profile.request)})",
                 "drop the line",
             )
 
 
 def _too_large_for_a_node(batch: Batch) -> Iterator[Hit]:
-    """More CPUs or GPUs than a node has: Slurm refuses, or never starts it. Source: the profile's node."""
+    """More CPUs, GPUs or memory than a node has: Slurm refuses, or never starts it. Source: the profile's node."""
     profile = batch.profile
     if profile is None:
         return
@@ -147,16 +158,48 @@ def _too_large_for_a_node(batch: Batch) -> Iterator[Hit]:
     if given and tasks * cpus > profile.node.cpus:
         yield (
             given.line,
-            f"{tasks} tasks x {cpus} CPUs are more than the {profile.node.cpus} CPUs of a node ({_source(profile)})",
+            (
+                f"{tasks} tasks x {cpus} CPUs are more than the {profile.node.cpus} CPUs of a node "
+                f"({source(profile, profile.node)})"
+            ),
             f"#SBATCH --cpus-per-task={max(1, profile.node.cpus // tasks)}",
         )
     asked = batch.options.get("gpus-per-node") or batch.options.get("gres")
     if asked and batch.gpus is not None and batch.gpus > profile.node.gpus:
         yield (
             asked.line,
-            f"{batch.gpus} GPUs are more than the {profile.node.gpus} of a node ({_source(profile)})",
+            f"{batch.gpus} GPUs are more than the {profile.node.gpus} of a node ({source(profile, profile.node)})",
             f"ask for {profile.node.gpus} at most",
         )
+    memory, there = _memory_of_a_node(batch, tasks * cpus), _memory_there(profile)
+    if memory is not None and there is not None and memory[1] > there:
+        name, wanted = memory
+        yield (
+            batch.options[name].line,
+            (
+                f"--{name}={batch.options[name].value} is {show_size(wanted)} a node, more than the {show_size(there)} "
+                f"that a job can have there ({source(profile, profile.node)})"
+            ),
+            "drop the line" if profile.request.memory == "omit" else f"#SBATCH --mem={profile.request.memory}",
+        )
+
+
+def _memory_of_a_node(batch: Batch, cpus: int) -> tuple[str, int] | None:
+    """The memory option of the script, and the bytes of each node that it asks for. Plain numbers are MiB."""
+    for name, times in (("mem", 1), ("mem-per-cpu", cpus), ("mem-per-gpu", batch.gpus or 1)):
+        given = batch.options.get(name)
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)B?", given.value, re.IGNORECASE) if given else None
+        if match:
+            return name, times * parse_size(match[1] + (match[2] or "M"))
+    return None
+
+
+def _memory_there(profile: ClusterProfile) -> int | None:
+    """What Slurm counts; where that is unknown the node's own, unless the site counts none."""
+    node = profile.node
+    counts = profile.request.memory != "omit"
+    known = node.memory if node.slurm_memory == "unknown" and counts else node.slurm_memory
+    return None if known == "unknown" else known
 
 
 def _cpus_per_gpu(batch: Batch) -> Iterator[Hit]:
@@ -167,21 +210,41 @@ def _cpus_per_gpu(batch: Batch) -> Iterator[Hit]:
         return
     asked, due = (batch.tasks_per_node or 1) * cpus, ratio * batch.gpus
     if asked != due:
-        told = profile.request.provenance or profile.provenance
         yield (
             batch.options["cpus-per-task"].line,
-            f"{asked} CPUs beside {batch.gpus} GPUs: {profile.name} wants {ratio} a GPU ({told.source}, {told.as_of})",
+            (
+                f"{asked} CPUs beside {batch.gpus} GPUs: {profile.name} wants {ratio} a GPU "
+                f"({source(profile, profile.request)})"
+            ),
             f"#SBATCH --cpus-per-task={due // (batch.tasks_per_node or 1)}",
         )
 
 
+def _launcher_not_here(batch: Batch) -> Iterator[Hit]:
+    """Where srun alone starts tasks, mpirun starts none, or all on one node. Source: the profile's tasks.mpiexec."""
+    profile = batch.profile
+    if profile is None or profile.tasks.mpiexec != "no":
+        return
+    inside = {launch.command for launch in batch.launches}
+    for command, words in batch.programs:
+        name = words[0].rsplit("/", 1)[-1]
+        if name in ("mpirun", "mpiexec", "orterun") and command not in inside:
+            yield (
+                command.line,
+                f"{name} starts no tasks on {profile.name} ({source(profile, profile.tasks)})",
+                f"srun, with --ntasks and --cpus-per-task, in place of {name}",
+            )
+
+
 RULES = (
     Rule("missing-account", "error", _missing_account),
+    Rule("missing-partition", "error", _missing_partition),
     Rule("missing-qos", "error", _missing_qos),
     Rule("unknown-queue", "warning", _unknown_queue),
     Rule("over-limit", "error", _over_limit),
     Rule("memory-not-here", "warning", _memory_not_here),
     Rule("too-large-for-a-node", "error", _too_large_for_a_node),
     Rule("cpus-per-gpu", "error", _cpus_per_gpu),
+    Rule("launcher-not-here", "error", _launcher_not_here),
 )
 """What the site refuses."""

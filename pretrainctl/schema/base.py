@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
@@ -12,12 +13,16 @@ from pretrainctl.errors import InputError
 from pretrainctl.units import parse_count, parse_duration, parse_size
 
 __all__ = [
+    "AbsolutePath",
     "Amount",
     "Count",
+    "Date",
     "Known",
     "Limit",
+    "Memory",
     "Part",
     "Positive",
+    "Rate",
     "Seconds",
     "Size",
     "SlurmWord",
@@ -89,6 +94,25 @@ def _variable(value: str) -> str:
     return value
 
 
+def _absolute(value: Path) -> Path:
+    if not value.is_absolute():
+        raise ValueError(
+            f"{str(value)!r} must be an absolute path: jobs start elsewhere, and `~` and variables are not replaced"
+        )
+    return value
+
+
+def _at_least(least: int, text: str) -> Callable[[int | str], int | str]:
+    """Refuse what is meant in another unit, such as 2048 for MiB."""
+
+    def check(value: int | str) -> int | str:
+        if isinstance(value, int) and value < least:
+            raise ValueError(f"{value} is implausibly small, at least {text} is expected: write the unit")
+        return value
+
+    return check
+
+
 _RESERVED = {
     "SLURM_": "Slurm tells its jobs and steps by it who they are",
     "SLURMD_": "Slurm tells its jobs and steps by it who they are",
@@ -123,6 +147,8 @@ VariableName = Annotated[str, AfterValidator(_variable)]
 """The name of an environment variable."""
 TaskVariable = Annotated[str, AfterValidator(_task_variable)]
 """The name of an environment variable that the training tasks may be given."""
+Date = Annotated[Word, Field(pattern=r"^[0-9]{4}-(0[1-9]|1[0-2])(-(0[1-9]|[12][0-9]|3[01]))?$")]
+"""YYYY-MM or YYYY-MM-DD."""
 Positive = Annotated[int, Field(ge=1)]
 """A whole number from 1."""
 Count = Annotated[
@@ -168,11 +194,18 @@ Size = Annotated[
     WithJsonSchema({"type": "size or `unknown`", "examples": ["64GiB", "500GB"]}),
 ]
 """Bytes, also written 64GiB or 80GB, or `unknown`."""
+Memory = Annotated[Size, AfterValidator(_at_least(2**30, "1 GiB"))]
+"""Memory of a node or a GPU: a size from 1 GiB, or `unknown`."""
+Rate = Annotated[Size, AfterValidator(_at_least(10**6, "1 MB a second"))]
+"""Bytes a second of a file system: a size from 1 MB, or `unknown`."""
+AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
+"""A path that means the same wherever a job starts."""
 Amount = Annotated[
     Annotated[int, Field(ge=1)] | Literal["unknown"],
     BeforeValidator(_limit(_typed(parse_count))),
+    AfterValidator(_at_least(10**9, "1G operations a second")),
     WithJsonSchema({"type": "count or `unknown`", "examples": ["250T"]}),
 ]
-"""A whole number from 1, also written 250T, or `unknown`."""
+"""Operations a second from 10**9, also written 250T, or `unknown`."""
 Known = Literal["yes", "no", "unknown"]
 """A fact that may not be known."""

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Literal
+import re
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from pretrainctl.schema.base import (
+    AbsolutePath,
     Amount,
+    Count,
+    Date,
+    Known,
+    Memory,
     Part,
     Positive,
+    Rate,
     Seconds,
-    Size,
     SlurmWord,
     TaskVariable,
     Text,
@@ -42,11 +47,32 @@ __all__ = [
     "Request",
     "Signals",
     "TaskShape",
+    "Throughput",
     "Variable",
 ]
 
 _MISSED_BEATS = 3
+_PORTS = 65536
+_PYTHON_MODULE = re.compile(r"(?:^|[/-])python3?[/-]v?(3\.[0-9]+)", re.IGNORECASE)
 Argument = Annotated[Word, Field(pattern=r"^--?[A-Za-z]")]
+
+
+class Throughput(Part):
+    """What one GPU reached in training, and in which."""
+
+    gpu_flops: Annotated[Count, Field(ge=10**9)]
+    """Operations a second of one GPU, from 10**9."""
+    model: Word
+    """What was trained, on how many nodes: another model or number of nodes is faster or slower."""
+    source: Word
+    """Where the value was found."""
+    as_of: Date
+    """When: YYYY-MM or YYYY-MM-DD."""
+
+
+def _shape(value: Any) -> str:
+    """Which of two forms was written, so that only its own mistakes are told."""
+    return "section" if isinstance(value, (dict, Throughput)) else "number"
 
 
 class Node(Sourced):
@@ -54,16 +80,21 @@ class Node(Sourced):
 
     cpus: Positive
     """CPUs that a job can ask for, as Slurm counts them."""
-    memory: Size = "unknown"
+    memory: Memory = "unknown"
     """Host memory."""
+    slurm_memory: Memory = "unknown"
+    """Memory that a job can ask for, as Slurm counts it (`sinfo -o %m`, in MiB); unknown = `memory` is taken."""
     gpus: Annotated[int, Field(ge=0)]
     """GPUs."""
     gpu_type: Word | None = None
     """Model of the GPU."""
-    gpu_memory: Size = "unknown"
+    gpu_memory: Memory = "unknown"
     """Memory of one GPU."""
-    gpu_flops: Amount = "unknown"
-    """Operations a second that one GPU reaches in training here, measured; unknown = an assumption is used and said."""
+    gpu_flops: Annotated[
+        Annotated[Amount, Tag("number")] | Annotated[Throughput, Tag("section")], Discriminator(_shape)
+    ] = "unknown"
+    """Operations a second that one GPU reaches in training here: a number, or a section that says in which training;
+    unknown = an assumption is used and said."""
     arch: Literal["x86_64", "aarch64", "unknown"] = "unknown"
     """Processor architecture, which environments and images must be made for."""
 
@@ -95,6 +126,8 @@ class TaskShape(Sourced):
     """CPUs of each rank; given to sbatch and to srun, which does not inherit it on every version."""
     srun_options: tuple[Argument, ...] = ()
     """Further options of the training srun."""
+    mpiexec: Known = "unknown"
+    """Whether `mpirun` and `mpiexec` start tasks here; where not, only srun does."""
 
 
 class Rendezvous(Sourced):
@@ -115,6 +148,14 @@ class Rendezvous(Sourced):
     port_span: Positive = 20000
     """Ports from `port_base` on that may be used."""
 
+    @model_validator(mode="after")
+    def _are_ports(self) -> Rendezvous:
+        if self.port_base + self.port_span > _PORTS:
+            raise ValueError(
+                f"port_base {self.port_base} and port_span {self.port_span} go beyond {_PORTS - 1}, the last port"
+            )
+        return self
+
 
 class Variable(Part):
     """An environment variable of the training tasks."""
@@ -132,7 +173,7 @@ class Signals(Sourced):
 
     lead: Seconds
     """Signal lead time: at least twice what a checkpoint takes."""
-    write_rate: Size = "unknown"
+    write_rate: Rate = "unknown"
     """Bytes a second that one node writes into checkpoints, measured; unknown = an assumption is used and said."""
 
 
@@ -159,9 +200,9 @@ class Liveness(Part):
 class Pythons(Part):
     """Interpreters on this cluster, such as those of virtual environments."""
 
-    control: Path | None = None
+    control: AbsolutePath | None = None
     """Runs pretrainctl in the job; null = the one that launches."""
-    training: Path | None = None
+    training: AbsolutePath | None = None
     """Runs the training program; null = the one that launches, or `python3` of the container's image."""
 
 
@@ -170,11 +211,11 @@ class Container(Sourced):
 
     binary: Word
     """Program that runs it, such as `singularity`."""
-    image: Path | None = None
+    image: AbsolutePath | None = None
     """The image or unpacked image, in your own profile; null = no container."""
     options: tuple[Argument, ...] = ()
     """Options of its `exec`, such as `--nv`."""
-    binds: tuple[Word, ...] = ()
+    binds: tuple[Annotated[Word, Field(pattern=r"^/")], ...] = ()
     """Paths of the host that are seen inside besides the run folder, the checkpoints and the data."""
     modules: tuple[Word, ...] = ()
     """Modules that bring the program, loaded after the profile's own."""
@@ -211,7 +252,7 @@ class ClusterProfile(Part):
     """One sentence for the list of clusters."""
     provenance: Provenance
     """Where the values come from, unless a part says otherwise."""
-    slurm_conf: Path | Literal["sandbox"] | None = None
+    slurm_conf: AbsolutePath | Literal["sandbox"] | None = None
     """SLURM_CONF of Slurm's commands; `sandbox` = that of the sandbox that is up, null = what the host has."""
     caveats: tuple[Word, ...] = ()
     """What a reader of a plan should know of this cluster: conflicts between sources, changes to come."""
@@ -219,6 +260,8 @@ class ClusterProfile(Part):
     """How the cluster is recognised."""
     queues: Annotated[tuple[Queue, ...], Field(min_length=1)]
     """Rows of partition and QoS, the preferred first."""
+    default_partition: SlurmWord = "unknown"
+    """Partition of a job that names none; unknown = not known, or the QoS implies one."""
     families: tuple[Word, ...] = ()
     """Queue families that your allocation may use, in your own profile."""
     account: Account
@@ -260,6 +303,12 @@ class ClusterProfile(Part):
     """CPU time that a process may use on a login node."""
     mail: Mail | None = None
     """Mail from Slurm; set it in your own profile."""
+
+    @property
+    def python_module(self) -> tuple[str, str] | None:
+        """The module that brings Python and its version (`3.13`); None where no name of `modules` says so."""
+        found = [(module, match[1]) for module in self.modules if (match := _PYTHON_MODULE.search(module)) is not None]
+        return found[-1] if found else None
 
     @model_validator(mode="after")
     def _fits(self) -> ClusterProfile:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from pretrainctl.schema.base import Part
 from pretrainctl.schema.cluster import ClusterProfile, Variable
 from pretrainctl.schema.recipe import Recipe
 from pretrainctl.schema.site import Queue
 
-__all__ = ["Estimate", "Geometry", "Memory", "Plan"]
+__all__ = ["Estimate", "Geometry", "Memory", "Plan", "Speed"]
 
 
 class Geometry(Part):
@@ -59,6 +60,27 @@ class Memory(Part):
     """What a GPU has; null = unknown."""
 
 
+class Speed(Part):
+    """What the time of a step, and so jobs and node-hours to the target, rest on."""
+
+    basis: Literal["given", "measured", "assumed"]
+    """`given` = the recipe says the time of a step, or the profile a number without more; `measured` = on another
+    training; `assumed` = nothing is known."""
+    gpu_flops: int | None
+    """Operations a second of one GPU; null where the recipe says the time of a step."""
+    model: str | None
+    """What was measured; null = nothing."""
+    source: str
+    """Where it comes from."""
+    as_of: str | None
+    """Date of the source; null = none."""
+
+    def __str__(self) -> str:
+        of = f" on {self.model}" if self.model else ""
+        date = f", {self.as_of}" if self.as_of else ""
+        return f"{self.basis}{of} ({self.source}{date})"
+
+
 class Estimate(Part):
     """What it will be like, and what it will cost."""
 
@@ -70,10 +92,14 @@ class Estimate(Part):
     """Size of one checkpoint."""
     checkpoint_seconds: float
     """Time to write one."""
+    checkpoint_basis: Literal["given", "assumed"]
+    """What that rests on: the profile's signals.write_rate, or an assumption."""
     memory: Memory | None
     """Memory of one GPU; null on CPUs."""
     seconds_per_step: float | None
     """Time of an optimizer step; null = unknown."""
+    speed: Speed | None
+    """What that rests on; null = it is unknown."""
     node_hours_per_job: float
     """Nodes, spares included, times the time limit."""
     site_units_per_job: float | None
@@ -109,8 +135,10 @@ class Plan(Part):
     """Sizes and cost."""
     notes: tuple[str, ...]
     """What a reader should know: roundings, limits that are unknown."""
+    warnings: tuple[str, ...] = ()
+    """What may make the run fail: it can be launched, and should be looked at before."""
     blocked: str | None = None
-    """Why it cannot be launched; null = it can."""
+    """Why `render` and `launch` refuse it; null = they do not."""
 
     @property
     def node_hours(self) -> float:

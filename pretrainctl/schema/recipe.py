@@ -29,6 +29,7 @@ __all__ = [
 ]
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
+Decay = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Source(Part):
@@ -92,7 +93,7 @@ class Optimizer(Part):
     """The algorithm."""
     lr: Annotated[float, Field(gt=0)]
     """Peak learning rate."""
-    betas: Annotated[tuple[Fraction, ...], Field(min_length=2, max_length=2)] = (0.9, 0.95)
+    betas: Annotated[tuple[Decay, ...], Field(min_length=2, max_length=2)] = (0.9, 0.95)
     """Decay of the two moments."""
     eps: Annotated[float, Field(gt=0)] = 1e-8
     """Added to the root of the second moment."""

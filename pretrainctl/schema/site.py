@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from pretrainctl.schema.base import Known, Limit, Part, Positive, SlurmWord, TimeLimit, VariableName, Word
+from pretrainctl.schema.base import Date, Known, Limit, Part, Positive, SlurmWord, TimeLimit, VariableName, Word
 
 __all__ = [
     "Account",
@@ -38,7 +38,7 @@ class Provenance(Part):
 
     source: Word
     """Document, measurement or person."""
-    as_of: Annotated[Word, Field(pattern=r"^[0-9]{4}-[0-9]{2}(-[0-9]{2})?$")]
+    as_of: Date
     """Date of the source, or of its reading where it bears none: YYYY-MM or YYYY-MM-DD."""
     confidence: Literal["official", "measured", "script", "guess"]
     """How far it can be trusted; `script` = somebody runs it so."""
@@ -84,6 +84,14 @@ class Queue(Sourced):
     """Longest time limit of a job."""
     max_jobs: Limit = "unknown"
     """Most jobs that one user may have in it, queued ones included."""
+
+    @model_validator(mode="after")
+    def _holds_some(self) -> Queue:
+        if isinstance(self.max_nodes, int) and self.min_nodes > self.max_nodes:
+            raise ValueError(
+                f"queue {self.name!r} takes no job: min_nodes {self.min_nodes} is more than max_nodes {self.max_nodes}"
+            )
+        return self
 
 
 class Account(Sourced):

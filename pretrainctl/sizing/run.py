@@ -7,6 +7,10 @@ from pretrainctl.errors import InputError
 __all__ = ["batch_samples", "choose_geometry", "jobs_needed", "save_seconds", "seconds_per_step", "steps_for_tokens"]
 
 
+_MOST_NODES = 20_000
+"""Among which fitting numbers of nodes are looked for: no machine has more."""
+
+
 def batch_samples(count: int, unit: str, sequence_length: int) -> int:
     """Samples of a batch in samples or tokens; InputError where tokens are no whole number of samples."""
     if unit == "samples":
@@ -20,10 +24,13 @@ def batch_samples(count: int, unit: str, sequence_length: int) -> int:
     return samples
 
 
-def choose_geometry(global_batch: int, micro_batch: int, world_size: int, model_parallel: int = 1) -> tuple[int, int]:
+def choose_geometry(
+    global_batch: int, micro_batch: int, world_size: int, model_parallel: int = 1, tasks_per_node: int = 1
+) -> tuple[int, int]:
     """Data-parallel ranks and accumulation: global_batch = micro_batch x accumulation x data-parallel ranks.
 
-    InputError carries the numbers: ranks that make no whole replicas, a batch that no accumulation gives.
+    InputError carries the numbers: ranks that make no whole replicas, a batch that no accumulation gives; its hint,
+    the nearest batches and numbers of nodes that do.
     """
     replicas, rest = divmod(world_size, model_parallel)
     if rest or not replicas:
@@ -39,7 +46,7 @@ def choose_geometry(global_batch: int, micro_batch: int, world_size: int, model_
             f"{replicas} data-parallel ranks = {micro_batch * nearest * replicas}; "
             f"{global_batch} is not divisible by {micro_batch * replicas}",
             hint=f"use a global batch of {_multiples(global_batch, micro_batch * replicas)} samples, "
-            "or another micro_batch or number of nodes",
+            + _fitting_nodes(global_batch, micro_batch, world_size // tasks_per_node, tasks_per_node, model_parallel),
         )
     return replicas, accumulation
 
@@ -79,6 +86,20 @@ def save_seconds(size: int, nodes: int, node_rate: float, *, weights: int) -> fl
     The `weights` bytes in it are written by the first node alone, all else by every node its share.
     """
     return (weights + (size - weights) / nodes) / node_rate
+
+
+def _fitting_nodes(batch: int, micro_batch: int, nodes: int, tasks_per_node: int, model_parallel: int) -> str:
+    """The three numbers of nodes nearest to `nodes` by which the batch divides, where there are any."""
+    fitting = [
+        count
+        for count in range(1, min(_MOST_NODES, batch * model_parallel // (micro_batch * tasks_per_node)) + 1)
+        if count * tasks_per_node % model_parallel == 0
+        and batch % (micro_batch * count * tasks_per_node // model_parallel) == 0
+    ]
+    nearest = sorted(sorted(fitting, key=lambda count: abs(count - nodes))[:3])
+    if not nearest:
+        return f"or another micro_batch: with {micro_batch} no number of nodes divides {batch}"
+    return f"or {' or '.join(map(str, nearest))} nodes, or another micro_batch"
 
 
 def _multiples(near: int, of: int) -> str:

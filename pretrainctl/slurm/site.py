@@ -36,6 +36,8 @@ class Partition:
     default_memory_per_node: int | None
     default_memory_per_cpu: int | None
     max_memory_per_node: int | None
+    default: bool
+    """Whether a job that names no partition comes here."""
 
     @property
     def takes_jobs(self) -> bool:
@@ -99,6 +101,7 @@ def _partition(text: str) -> Partition:
         default_memory_per_node=_number(fields.get("DefMemPerNode", "UNLIMITED")),
         default_memory_per_cpu=_number(fields.get("DefMemPerCPU", "UNLIMITED")),
         max_memory_per_node=_number(fields.get("MaxMemPerNode", "UNLIMITED")),
+        default=fields.get("Default", "NO") == "YES",
     )
 
 

@@ -30,7 +30,10 @@ def check_cluster(cluster: str, slurm: Slurm | None = None) -> list[Finding]:
     """
     profile = catalog.load_profile(cluster)
     config, partitions = (slurm or Slurm()).site()
+    default = next((partition.name for partition in partitions.values() if partition.default), None)
     findings: list[Finding] = []
+    if default not in (None, profile.default_partition):
+        findings.append(Finding("default partition", profile.default_partition, str(default)))
     seen: set[str] = set()
     for row in profile.queues:
         partition = partitions.get(row.partition) if row.partition is not None else None

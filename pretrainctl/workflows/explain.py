@@ -1,4 +1,4 @@
-"""Explain a batch script line by line, and compare the scripts of two clusters."""
+"""Explain a batch script and the srun of its attempt part by part, and compare those of two clusters."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pretrainctl import catalog
-from pretrainctl.catalog.reading import Document
+from pretrainctl.catalog.reading import Document, Origin
 from pretrainctl.runs import folder
 from pretrainctl.schema import Plan
 from pretrainctl.workflows.plan.make import make_plan, split_settings, this_cluster
 from pretrainctl.workflows.render import render_bundle
+from pretrainctl.workflows.training_step import shown_step
 
 __all__ = ["Difference", "Line", "diff", "explain"]
 
@@ -34,7 +35,7 @@ _OURS = {
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the batch script and where it comes from."""
+    """A line of the batch script, or an option of the srun (`srun --nodes=32`), and where it comes from."""
 
     text: str
     origin: str
@@ -42,11 +43,24 @@ class Line:
 
 @dataclass(frozen=True)
 class Difference:
-    """What a directive, module or variable is on each of two clusters; empty where it is not there."""
+    """What a directive, module, variable or srun option is on each of two clusters; empty where it is not there."""
 
     what: str
     first: str
     second: str
+
+
+_SRUN = {
+    "job-name": "computed: attempt and restart",
+    "ntasks": "computed: nodes x tasks on each",
+    "nodelist": "computed in the job: its nodes, the batch host left out where there is a spare",
+    "distribution": "rule: ranks follow the order of the nodes",
+    "overlap": "rule: the beats of the nodes run beside it, and a restart beside a step that dies",
+    "kill-on-bad-exit": "rule: the first task that ends badly ends the step",
+    "wait": "rule: tasks that outlive the first good end by so many seconds are killed",
+    "export": "rule: tasks have the environment of the batch script",
+    "label": "rule: each line of the log says which task wrote it",
+}
 
 
 class _Origins:
@@ -62,18 +76,42 @@ class _Origins:
             return self._directive(line.removeprefix("#SBATCH --").partition("=")[0])
         if line.startswith("export "):
             return self._variable(line.removeprefix("export ").partition("=")[0])
+        if line.startswith("type module "):
+            return "rule: cron and other shells without login have no `module`"
+        if line == "module purge":
+            return "rule: what the submitting shell has loaded does not count"
         if line.startswith("module load "):
             mine = line.removeprefix("module load ") in self._plan.profile.modules
             return self._from_profile("modules") if mine else self._from_profile("container", "modules")
         return "computed: the interpreter and the run folder" if line.startswith("exec ") else ""
 
-    def _directive(self, option: str) -> str:
-        plan = self._plan
+    def of_step(self, argv: Sequence[str]) -> list[Line]:
+        """Each part of the training srun with its origin."""
+        *options, shell, script = argv[1:]
+        own = len(options) - len(self._plan.profile.tasks.srun_options)
+        lines = []
+        for index, option in enumerate(options):
+            name = option.lstrip("-").partition("=")[0]
+            known = {
+                "nodes": self._from_recipe("resources", "nodes"),
+                "ntasks-per-node": self._tasks_per_node(),
+                "cpus-per-task": self._from_profile("tasks", "cpus_per_task"),
+                **_SRUN,
+            }
+            origin = known.get(name, "") if index < own else self._from_profile("tasks", "srun_options")
+            lines.append(Line(f"srun {option}", origin))
+        return [*lines, Line(f"srun {shell} {script}", "computed: the run folder")]
+
+    def _tasks_per_node(self) -> str:
         tasks = (
             self._from_recipe("resources", "tasks_per_node")
-            if plan.recipe.resources.tasks_per_node
+            if self._plan.recipe.resources.tasks_per_node
             else self._from_profile("tasks", "tasks_per_node")
         )
+        return f"{tasks}; {self._from_profile('tasks', 'launcher')}"
+
+    def _directive(self, option: str) -> str:
+        plan = self._plan
         named = plan.recipe.resources.queue is not None
         chosen = self._from_recipe("resources", "queue") if named else "rule: the first production row that fits"
         known = {
@@ -82,7 +120,7 @@ class _Origins:
             "account": self._from_profile("account", "name"),
             "nodes": self._from_recipe("resources", "nodes")
             + (f" + {self._from_recipe('resources', 'spares')}" if plan.recipe.resources.spares else ""),
-            "ntasks-per-node": f"{tasks}; {self._from_profile('tasks', 'launcher')}",
+            "ntasks-per-node": self._tasks_per_node(),
             "cpus-per-task": self._from_profile("tasks", "cpus_per_task"),
             "gres": self._from_profile("request", "gpus"),
             "gpus-per-node": self._from_profile("request", "gpus"),
@@ -117,14 +155,20 @@ class _Origins:
         return f"{origin} (from {source})" if source else origin
 
     def _from_profile(self, *key: str | int) -> str:
-        return f"profile {self._profile.origin(key)}"
+        return f"profile {_shown(self._profile.origin(key))}"
 
     def _from_recipe(self, *key: str | int) -> str:
-        return f"recipe {self._recipe.origin(key)}"
+        return f"recipe {_shown(self._recipe.origin(key))}"
+
+
+def _shown(origin: Origin) -> str:
+    """An origin with its file as people name it."""
+    return str(origin) if origin.line is None else f"{catalog.short_path(Path(origin.source))}:{origin.line}"
 
 
 def explain(recipe: str, cluster: str | None, *, set_values: Sequence[str] = ()) -> list[Line]:
-    """Each line of the batch script with its origin: recipe or profile with file and line, a setting, or a rule."""
+    """Each line of the batch script, then each option of the srun that the attempt starts the training by, with its
+    origin: recipe or profile with file and line, a setting, or a rule."""
     cluster = cluster or this_cluster()
     plan = make_plan(recipe, cluster, set_values=set_values)
     for_recipe, for_cluster = split_settings(set_values)
@@ -133,24 +177,28 @@ def explain(recipe: str, cluster: str | None, *, set_values: Sequence[str] = ())
         catalog.recipe_document(recipe, for_recipe, cluster=plan.profile.name),
         catalog.profile_document(cluster, for_cluster),
     )
-    return [Line(line, origins.of(line)) for line in _script(plan).splitlines() if line.strip()]
+    script, srun = _rendered(plan)
+    lines = [Line(line, origins.of(line)) for line in script.splitlines() if line.strip()]
+    return [*lines, *origins.of_step(srun)]
 
 
 def diff(recipe: str, first: str, second: str, *, set_values: Sequence[str] = ()) -> list[Difference]:
-    """What differs between the batch scripts of two clusters, in the order of the first."""
-    one, other = (_parts(_script(make_plan(recipe, cluster, set_values=set_values))) for cluster in (first, second))
+    """What differs between the batch scripts and the training sruns of two clusters, in the order of the first."""
+    one, other = (_parts(*_rendered(make_plan(recipe, cluster, set_values=set_values))) for cluster in (first, second))
     names = [*one, *(name for name in other if name not in one)]
     return [
         Difference(name, one.get(name, ""), other.get(name, "")) for name in names if one.get(name) != other.get(name)
     ]
 
 
-def _script(plan: Plan) -> str:
+def _rendered(plan: Plan) -> tuple[str, tuple[str, ...]]:
+    """The batch script, and the argv of the training srun."""
     run_dir: Path = folder.roots()[0].absolute() / folder.check_name(plan.name)
-    return render_bundle(plan, run_dir)[2].files["job.sbatch"]
+    launch, _, bundle = render_bundle(plan, run_dir)
+    return bundle.files["job.sbatch"], shown_step(launch, run_dir)
 
 
-def _parts(script: str) -> dict[str, str]:
+def _parts(script: str, srun: Sequence[str]) -> dict[str, str]:
     parts: dict[str, str] = {}
     for line in script.splitlines():
         if line.startswith("#SBATCH "):
@@ -163,4 +211,8 @@ def _parts(script: str) -> dict[str, str]:
             parts["modules"] = f"{parts.get('modules', '')} {line.removeprefix('module load ')}".strip()
         elif line.startswith("exec "):
             parts["exec"] = line.removeprefix("exec ")
+    for option in srun[1:-2]:
+        name, _, value = option.partition("=")
+        if name != "--nodelist":  # stand-ins
+            parts[f"srun {name}"] = value or "given"
     return parts

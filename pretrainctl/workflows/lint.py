@@ -1,16 +1,18 @@
-"""Lint: a batch script of one's own -> the known mistakes in it. Nothing is run, and no machine is asked."""
+"""Lint: batch scripts of one's own -> the known mistakes in them. Nothing is run, and no machine is asked."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pretrainctl import catalog, linting
 from pretrainctl.errors import InputError
 from pretrainctl.linting import Finding
+from pretrainctl.schema import ClusterProfile
 
-__all__ = ["Report", "lint_script"]
+__all__ = ["Report", "lint_scripts"]
 
 _LARGEST = 1 << 18
 
@@ -27,13 +29,17 @@ class Report:
     findings: tuple[Finding, ...]
 
 
-def lint_script(path: Path, cluster: str | None) -> Report:
-    """The known mistakes in a batch script; `cluster` None means the one this host belongs to, if any.
+def lint_scripts(paths: Sequence[Path], cluster: str | None) -> tuple[Report, ...]:
+    """The known mistakes in each batch script; `cluster` None means the one this host belongs to, if any.
 
-    InputError where the file cannot be read as a bash script.
+    InputError where one of the files cannot be read as a bash script.
     """
     name = cluster or catalog.here()
     profile = catalog.load_profile(name) if name else None
+    return tuple(_lint(path, profile) for path in paths)
+
+
+def _lint(path: Path, profile: ClusterProfile | None) -> Report:
     try:
         findings = linting.check(_read(path), profile)
     except RecursionError:

@@ -23,11 +23,14 @@ from pretrainctl import catalog, process, rendering
 from pretrainctl.errors import CommandError, InputError, MissingError
 from pretrainctl.process import Runner
 from pretrainctl.records.pack import Pack, Wheel
+from pretrainctl.schema import ClusterProfile
 
 __all__ = ["Packed", "own_wheel", "pack"]
 
 Say = Callable[[str], None]
 
+_USUAL_PYTHON = "3.11"
+"""Where nothing says which Python a cluster has."""
 _OLDEST_PYTHON = 10
 """Minor version: `requires-python` of pretrainctl."""
 _NEWEST_GLIBC = 28
@@ -51,9 +54,10 @@ class Packed:
     pack: Pack
 
 
-def pack(cluster: str, output: Path | None, *, python: str, say: Say, run: Runner = process.run) -> Packed:
+def pack(cluster: str, output: Path | None, *, python: str | None, say: Say, run: Runner = process.run) -> Packed:
     """Write a pack for the Python version `python` (`3.11`) on a cluster's architecture.
 
+    None means that of the profile's modules, else 3.11; which one it is, and why, is said.
     `output` that ends in `.tar.gz` is an archive with one folder in it, all else a folder; None means an archive
     in the current folder. It must not exist, and appears whole or not at all. The user's own files of the profile go
     with it, side by side. pip judges the conditions of
@@ -67,7 +71,7 @@ def pack(cluster: str, output: Path | None, *, python: str, say: Say, run: Runne
             f"the architecture of {profile.name} is unknown",
             hint=f"say node.arch: x86_64 or aarch64 in a profile of your own that `extends: {profile.name}`",
         )
-    _check_python(python)
+    python, why = _choose_python(python, profile)
     profiles = {file.name: file for file in reversed(catalog.own_files("cluster_profiles", cluster))}
     name = f"pretrainctl-{pretrainctl.__version__}-{profile.name}-{arch}-py{python}"
     path = (output or Path(f"{name}.tar.gz")).absolute()
@@ -79,6 +83,7 @@ def pack(cluster: str, output: Path | None, *, python: str, say: Say, run: Runne
         made = Path(temporary) / name
         wheels = made / "wheels"
         wheels.mkdir(parents=True)
+        say(f"for Python {python}: {why}")
         own = own_wheel(Path(temporary), say=say, run=run)
         say(f"fetching what it needs for Python {python} on {arch}")
         _fetch(own, wheels, python, arch, run)
@@ -114,6 +119,19 @@ def own_wheel(folder: Path, *, say: Say, run: Runner = process.run) -> Path:
         return wheel
     say(f"making the wheel of pretrainctl {pretrainctl.__version__} of its installed files")
     return _wheel_of_installed(folder)
+
+
+def _choose_python(asked: str | None, profile: ClusterProfile) -> tuple[str, str]:
+    """The version to pack for, and why it is that one."""
+    module = profile.python_module
+    if asked is not None:
+        _check_python(asked)
+        other = f"; the module {module[0]} of {profile.name} is another" if module and module[1] != asked else ""
+        return asked, f"--python says so{other}"
+    if module is not None:
+        _check_python(module[1])
+        return module[1], f"the module {module[0]} of {profile.name}"
+    return _USUAL_PYTHON, f"assumed, since no module of {profile.name} names one; --python says another"
 
 
 def _check_python(python: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pretrainctl import catalog, rendering
@@ -16,10 +17,20 @@ from pretrainctl.records.training import TrainingSettings
 from pretrainctl.runs import folder
 from pretrainctl.schema import Plan
 from pretrainctl.workflows.plan import make_plan
+from pretrainctl.workflows.training_step import shown_step
 
-__all__ = ["render_bundle", "render_recipe", "write_bundle"]
+__all__ = ["Rendered", "render_bundle", "render_recipe", "write_bundle"]
 
 _FRAMEWORKS: dict[str, Framework] = {"deepspeed": deepspeed}
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """What a launch would submit, and the srun by which the job will start the training."""
+
+    bundle: Bundle
+    srun: tuple[str, ...]
+    """Its argv, with stand-ins for the names of nodes."""
 
 
 def render_bundle(
@@ -49,11 +60,12 @@ def render_bundle(
 
 def render_recipe(
     recipe: str, cluster: str | None, *, set_values: Sequence[str] = (), name: str | None = None
-) -> Bundle:
+) -> Rendered:
     """What a launch of this recipe from this folder would submit; the run folder is only named, not made."""
     plan = make_plan(recipe, cluster, set_values=set_values, name=name)
     run_dir = folder.roots()[0].absolute() / folder.check_name(plan.name)
-    return render_bundle(plan, run_dir)[2]
+    launch, _, bundle = render_bundle(plan, run_dir)
+    return Rendered(bundle, shown_step(launch, run_dir))
 
 
 def write_bundle(bundle: Bundle, output: Path) -> tuple[Path, ...]:

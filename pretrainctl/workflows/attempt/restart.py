@@ -17,13 +17,13 @@ from pretrainctl.liveness.listener import DeadNode
 from pretrainctl.records import codec, contract
 from pretrainctl.records.contract import End, Failure, Fence, Request
 from pretrainctl.slurm import nodes as node_names
-from pretrainctl.slurm import steps
 from pretrainctl.slurm.environment import step_environment
 from pretrainctl.workflows.attempt.asking import Asking
 from pretrainctl.workflows.attempt.chain import Chain
 from pretrainctl.workflows.attempt.checkpoint_watch import CheckpointWatch
 from pretrainctl.workflows.attempt.context import Attempt
 from pretrainctl.workflows.attempt.node_watch import NodeWatch
+from pretrainctl.workflows.training_step import step_name, training_step
 
 __all__ = ["Restart", "RestartEnd"]
 
@@ -90,11 +90,12 @@ class Restart:
         """Start, watch, and return how it ended; on return no task of it runs on a node that answers."""
         with (self.folder / "training.log").open("ab") as log:
             child = process.start(
-                steps.training_argv(
-                    self.attempt.launch.srun,
+                training_step(
+                    self.attempt.launch,
+                    self.attempt.run.path,
                     self.nodes,
-                    step_name=self._step_name,
-                    task=["bash", str(self.attempt.run.bundle / "task.sh")],
+                    attempt=self.attempt.number,
+                    restart=self.number,
                 ),
                 env=self._environment(),
                 stdout=log.fileno(),
@@ -178,7 +179,7 @@ class Restart:
 
     @property
     def _step_name(self) -> str:
-        return f"train-{self.attempt.number}-{self.number}"
+        return step_name(self.attempt.number, self.number)
 
     def _environment(self) -> dict[str, str]:
         launch = self.attempt.launch

@@ -6,7 +6,8 @@ from pretrainctl import sizing
 from pretrainctl.errors import InputError
 from pretrainctl.frameworks.deepspeed import model_shape
 from pretrainctl.records.training import ModelShape
-from pretrainctl.schema import ClusterProfile, Estimate, Geometry, Memory, Recipe
+from pretrainctl.schema import ClusterProfile, Estimate, Geometry, Memory, Recipe, Speed
+from pretrainctl.schema.cluster import Throughput
 from pretrainctl.units import show_count, show_duration, show_size
 from pretrainctl.workflows.plan.queues import source_of
 
@@ -21,8 +22,13 @@ _VERY_MANY = 10**6
 _WEIGHT_BYTES = {"fp32": 4, "bf16": 2}
 
 
-def estimate(recipe: Recipe, profile: ClusterProfile, geometry: Geometry, gpus: int, notes: list[str]) -> Estimate:
-    """Sizes and cost; InputError where the model cannot fit, or a checkpoint not be saved in time."""
+def estimate(
+    recipe: Recipe, profile: ClusterProfile, geometry: Geometry, gpus: int, notes: list[str], warnings: list[str]
+) -> Estimate:
+    """Sizes and cost; InputError where the model cannot fit, or a checkpoint not be saved in time.
+
+    What may not fit goes to `warnings`, what is assumed to `notes`.
+    """
     shape = model_shape(recipe)
     experts, active = (recipe.model.experts.count, recipe.model.experts.active) if recipe.model.experts else (0, 0)
     parameters = sizing.count_parameters(shape, experts)
@@ -33,7 +39,10 @@ def estimate(recipe: Recipe, profile: ClusterProfile, geometry: Geometry, gpus: 
     units = None
     if accounting is not None and accounting.per_node_hour != "unknown":
         units = node_hours * accounting.per_node_hour
-    seconds = _seconds_per_step(recipe, profile, geometry, gpus, flops, notes)
+    speed = _speed(recipe, profile, gpus, notes)
+    seconds = recipe.resources.seconds_per_step
+    if speed is not None and speed.gpu_flops is not None:
+        seconds = sizing.seconds_per_step(geometry.tokens_per_step, flops, geometry.world_size, speed.gpu_flops)
     jobs = held = None
     if seconds is not None:
         jobs, held = sizing.jobs_needed(geometry.total_steps, seconds, recipe.resources.walltime, profile.signals.lead)
@@ -41,9 +50,11 @@ def estimate(recipe: Recipe, profile: ClusterProfile, geometry: Geometry, gpus: 
         parameters=parameters,
         flops_per_token=flops,
         checkpoint_bytes=size,
-        checkpoint_seconds=_checkpoint_seconds(recipe, profile, geometry, parameters, size, notes),
-        memory=_memory(recipe, profile, geometry, shape, parameters, notes) if gpus else None,
+        checkpoint_seconds=_checkpoint_seconds(recipe, profile, geometry, parameters, size, notes, warnings),
+        checkpoint_basis="assumed" if profile.signals.write_rate == "unknown" else "given",
+        memory=_memory(recipe, profile, geometry, shape, parameters, notes, warnings) if gpus else None,
         seconds_per_step=seconds,
+        speed=speed,
         node_hours_per_job=node_hours,
         site_units_per_job=units,
         jobs=jobs,
@@ -51,23 +62,38 @@ def estimate(recipe: Recipe, profile: ClusterProfile, geometry: Geometry, gpus: 
     )
 
 
-def _seconds_per_step(
-    recipe: Recipe, profile: ClusterProfile, geometry: Geometry, gpus: int, flops: float, notes: list[str]
-) -> float | None:
-    if recipe.resources.seconds_per_step is not None or not gpus:
-        return recipe.resources.seconds_per_step
-    rate = profile.node.gpu_flops
-    if rate == "unknown":
-        rate = ASSUMED_GPU_FLOPS
-        notes.append(
-            f"jobs and node-hours to the target assume {show_count(rate)} operations a second and GPU, since nothing "
-            f"measured on {profile.name} is known; measure, and set resources.seconds_per_step"
+def _speed(recipe: Recipe, profile: ClusterProfile, gpus: int, notes: list[str]) -> Speed | None:
+    """What the time of a step rests on; what is not the recipe's own measurement is said."""
+    if recipe.resources.seconds_per_step is not None:
+        return Speed(
+            basis="given", gpu_flops=None, model=None, source="the recipe's resources.seconds_per_step", as_of=None
         )
-    return sizing.seconds_per_step(geometry.tokens_per_step, flops, geometry.world_size, rate)
+    if not gpus:
+        return None
+    known = profile.node.gpu_flops
+    if isinstance(known, Throughput):
+        speed = Speed(basis="measured", **known.model_dump())
+    elif known == "unknown":
+        source = "a choice of pretrainctl, since nothing measured is known: a third of what an A100 can in bf16"
+        speed = Speed(basis="assumed", gpu_flops=ASSUMED_GPU_FLOPS, model=None, source=source, as_of="2026-11")
+    else:
+        source = f"node.gpu_flops of the profile {profile.name}"
+        speed = Speed(basis="given", gpu_flops=known, model=None, source=source, as_of=None)
+    notes.append(
+        f"jobs and node-hours to the target rest on {show_count(speed.gpu_flops or 0)} operations a second and GPU, "
+        f"{speed}; measure a step of this model, and set resources.seconds_per_step"
+    )
+    return speed
 
 
 def _checkpoint_seconds(
-    recipe: Recipe, profile: ClusterProfile, geometry: Geometry, parameters: int, size: int, notes: list[str]
+    recipe: Recipe,
+    profile: ClusterProfile,
+    geometry: Geometry,
+    parameters: int,
+    size: int,
+    notes: list[str],
+    warnings: list[str],
 ) -> float:
     """Below stage 3 the first rank writes the weights alone."""
     training, lead, rate = recipe.training, profile.signals.lead, profile.signals.write_rate
@@ -89,7 +115,7 @@ def _checkpoint_seconds(
             raise InputError(
                 f"{says} ({source_of(profile.signals, profile)})", hint="set a longer cluster.signals.lead"
             )
-        notes.append(says)
+        warnings.append(f"{says}: the last save of a job may be cut; set a longer cluster.signals.lead")
     return seconds
 
 
@@ -100,6 +126,7 @@ def _memory(
     shape: ModelShape,
     parameters: int,
     notes: list[str],
+    warnings: list[str],
 ) -> Memory:
     training = recipe.training
     experts = recipe.model.experts.count if recipe.model.experts else 0
@@ -113,7 +140,7 @@ def _memory(
     activations, bound = sizing.activation_bytes(
         shape, recipe.data.sequence_length, geometry.micro_batch, recompute=training.recompute
     )
-    _check_host_memory(recipe, profile, geometry, parameters, notes)
+    _check_host_memory(recipe, profile, geometry, parameters, warnings)
     there = profile.node.gpu_memory
     if there == "unknown":
         notes.append(f"the memory of a GPU of {profile.name} is unknown and was not checked")
@@ -126,10 +153,9 @@ def _memory(
                 hint=_memory_hint(there, parameters, recipe, shape, experts),
             )
         if states + activations > there:
-            notes.append(
+            warnings.append(
                 f"model states {show_size(states)} and at most {show_size(activations)} of activations ({bound}) may "
-                f"not fit: {where}; set training.recompute or a smaller micro_batch"
-                + (", or a higher zero_stage" if training.zero_stage < 3 else "")
+                f"not fit: {where}; {_activations_hint(recipe)}"
             )
     return Memory(
         states=int(states),
@@ -138,6 +164,17 @@ def _memory(
         activations_formula=bound,
         gpu=None if there == "unknown" else there,
     )
+
+
+def _activations_hint(recipe: Recipe) -> str:
+    training = recipe.training
+    smaller = (
+        "set training.recompute=true" if not training.recompute else "",
+        "a smaller training.micro_batch" if training.micro_batch > 1 else "",
+        "a higher training.zero_stage" if training.zero_stage < 3 else "",
+        "more nodes" if training.zero_stage > 0 else "",
+    )
+    return ", or ".join(filter(None, smaller))
 
 
 def _memory_hint(there: int, parameters: int, recipe: Recipe, shape: ModelShape, experts: int) -> str:
@@ -150,12 +187,12 @@ def _memory_hint(there: int, parameters: int, recipe: Recipe, shape: ModelShape,
 
 
 def _check_host_memory(
-    recipe: Recipe, profile: ClusterProfile, geometry: Geometry, parameters: int, notes: list[str]
+    recipe: Recipe, profile: ClusterProfile, geometry: Geometry, parameters: int, warnings: list[str]
 ) -> None:
     """Below stage 3 the reference trainer makes all weights in fp32 on each rank before ZeRO shards them."""
     there, needed = profile.node.memory, 4 * parameters * geometry.tasks_per_node
     if recipe.program is None and recipe.training.zero_stage < 3 and isinstance(there, int) and needed > there:
-        notes.append(
+        warnings.append(
             f"the reference trainer makes {show_count(parameters)} weights in fp32 on each of "
             f"{geometry.tasks_per_node} ranks of a node before they are sharded: {show_size(needed)}, and a node of "
             f"{profile.name} has {show_size(there)} ({source_of(profile.node, profile)})"

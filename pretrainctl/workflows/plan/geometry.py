@@ -17,7 +17,7 @@ def geometry(recipe: Recipe, profile: ClusterProfile, notes: list[str]) -> Geome
     world = resources.nodes * tasks
     length = recipe.data.sequence_length
     samples = sizing.batch_samples(training.global_batch.count, training.global_batch.unit, length)
-    replicas, accumulation = sizing.choose_geometry(samples, training.micro_batch, world)
+    replicas, accumulation = sizing.choose_geometry(samples, training.micro_batch, world, tasks_per_node=tasks)
     tokens_per_step = samples * length
     steps = sizing.steps_for_tokens(training.tokens, tokens_per_step)
     if steps * tokens_per_step != training.tokens:

@@ -11,7 +11,7 @@ from typing import Literal
 from pretrainctl import catalog
 from pretrainctl.errors import InputError
 from pretrainctl.frameworks import checkpoint_gate, deepspeed
-from pretrainctl.runs.folder import roots
+from pretrainctl.runs.folder import check_name, roots
 from pretrainctl.schema import ClusterProfile, Plan, Recipe
 from pretrainctl.units import show_duration
 from pretrainctl.workflows.plan.estimate import estimate
@@ -48,7 +48,9 @@ def make_plan(
         for_cluster.append("mail=" + json.dumps({"type": mail_type, "user": mail_user}))
     where = catalog.load_profile(cluster or this_cluster(), for_cluster)
     what = _absolute(catalog.load_recipe(recipe, for_recipe, cluster=where.name), base)
+    check_name(what.name)
     notes = list(where.caveats)
+    warnings: list[str] = []
     queue = choose_queue(what, where, notes)
     ranks = geometry(what, where, notes)
     gpus = count_gpus(what, where, ranks.tasks_per_node)
@@ -62,7 +64,7 @@ def make_plan(
     check_chain(what, where, queue, notes)
     check_storage(what, where, roots()[0], notes)
     variables = site_environment(what, where, notes)
-    costs = estimate(what, where, ranks, gpus, notes)
+    costs = estimate(what, where, ranks, gpus, notes, warnings)
     if what.checkpoint.every_steps > ranks.total_steps:
         notes.append(
             f"checkpoint.every_steps {what.checkpoint.every_steps} is beyond the last of {ranks.total_steps} steps: "
@@ -81,6 +83,7 @@ def make_plan(
         directives=directives(what, where, queue, ranks, cpus, gpus),
         estimate=costs,
         notes=tuple(notes),
+        warnings=tuple(warnings),
         blocked=_blocked(what),
     )
     deepspeed.configuration(plan)
@@ -149,8 +152,8 @@ def _blocked(recipe: Recipe) -> str | None:
     if recipe.model.experts is None or recipe.program is not None:
         return None
     return (
-        f"{recipe.name} is a mixture of {recipe.model.experts.count} experts, and the reference trainer trains dense "
-        "models only"
+        f"render and launch refuse {recipe.name}: it is a mixture of {recipe.model.experts.count} experts, and the "
+        "reference trainer trains dense models only"
     )
 
 

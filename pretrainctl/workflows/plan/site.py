@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pretrainctl.errors import InputError
 from pretrainctl.schema import ClusterProfile, Recipe, Variable
+from pretrainctl.schema.cluster import Pythons
 from pretrainctl.schema.site import Tier
 from pretrainctl.workflows.plan.queues import source_of
 
@@ -49,6 +50,11 @@ def site_environment(recipe: Recipe, profile: ClusterProfile, notes: list[str]) 
         notes.append(
             f"nodes of {profile.name} reach no package index: the training environment comes from outside, as "
             "cluster.container.image or cluster.python.training"
+        )
+    if profile.python_module is None and (profile.internet.login == "no" or profile.python != Pythons()):
+        notes.append(
+            f"no module that a job on {profile.name} loads brings Python: where the virtual environment of pretrainctl "
+            "or of the training was made with one, such as python/3.11.5-gcc, name it in cluster.modules"
         )
     return variables
 

@@ -93,7 +93,12 @@ def test_a_circle_of_extends_is_refused(write):
     ("text", "line", "says", "hint"),
     [
         ("extends: quickstart\nmodle: {}\n", 2, "unknown key 'modle' in the top", "did you mean 'model'?"),
-        ("extends: quickstart\ntraining:\n  tokens: 5k\n  lr: 3\n", 4, "unknown key 'lr' in training", "known keys"),
+        (
+            "extends: quickstart\ntraining:\n  tokens: 5k\n  lr: 3\n",
+            4,
+            "unknown key 'lr' in training",
+            "'training.optimizer.lr'?",
+        ),
         (
             "extends: quickstart\ntraining:\n  optimizer:\n    weigth_decay: 0\n",
             4,
@@ -198,6 +203,66 @@ def test_set_overrides_by_dotted_key_in_order():
 )
 def test_a_setting_that_does_not_fit_is_named(setting, says):
     assert says in refused(catalog.load_recipe, "quickstart", [setting])[0]
+
+
+@pytest.mark.parametrize(
+    ("load", "setting", "hint"),
+    [
+        (catalog.load_recipe, "nodes=3", "did you mean 'resources.nodes'?"),
+        (catalog.load_recipe, "training.walltime=2h", "did you mean 'resources.walltime'?"),
+        (catalog.load_recipe, "walltme=2h", "did you mean 'resources.walltime'?"),
+        (catalog.load_recipe, "resources.nodse=3", "did you mean 'nodes'?"),
+        (catalog.load_recipe, "nmae=x", "did you mean 'name'?"),
+        (catalog.load_recipe, "directory=x", "did you mean 'checkpoint.directory'?"),
+        (catalog.load_profile, "cpus=4", "did you mean 'cluster.node.cpus'?"),
+    ],
+)
+def test_a_key_in_the_wrong_place_brings_its_whole_path(load, setting, hint):
+    with pytest.raises(InputError) as caught:
+        load("quickstart" if load is catalog.load_recipe else "sandbox", [setting])
+    assert caught.value.hint == hint
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("node.memory=2048", "2048 is implausibly small, at least 1 GiB"),
+        ("node.slurm_memory=514000", "implausibly small"),
+        ("node.gpu_memory=64", "implausibly small"),
+        ("node.gpu_flops=254", "254 is implausibly small, at least 1G operations a second"),
+        ("signals.write_rate=2", "2 is implausibly small, at least 1 MB a second"),
+        ("queues.0={name: a, purpose: long, min_nodes: 9, max_nodes: 8, max_walltime: 1h}", "min_nodes 9 is more than"),
+        ("python.training=venv/bin/python", "'venv/bin/python' must be an absolute path"),
+        ("python.control=~/bin/python", "must be an absolute path"),
+        ("container={binary: singularity, image: a.sif}", "'a.sif' must be an absolute path"),
+        ("container={binary: singularity, binds: [data]}", "container.binds"),
+        ("provenance={source: x, as_of: 2026-13, confidence: guess}", "provenance.as_of"),
+        ("rendezvous.port_base=60000", "port_base 60000 and port_span 20000 go beyond 65535"),
+        ("slurm_conf=slurm.conf", "must be an absolute path"),
+        ("node.gpu_flops={gpu_flops: 3T, model: x, as_of: 2026-01}", "the key node.gpu_flops.source is missing"),
+        ("node.gpu_flops=many", "'many' is not a count"),
+    ],
+)
+def test_what_no_cluster_can_be_is_refused(setting, says):
+    with pytest.raises(InputError) as caught:
+        catalog.load_profile("sandbox", [setting])
+    assert says in str(caught.value)
+    assert "\n" not in f"{caught.value}{caught.value.hint}"
+
+
+def test_a_mistake_of_the_file_is_not_laid_on_a_setting(write):
+    own = write(
+        "extends: sandbox\nfamilies: [none]\nqueues:\n"
+        "  - {name: a, purpose: debug, min_nodes: 5, max_nodes: 4, max_walltime: 1h}\n",
+    )
+    for harmless in ([], ["account.name=x"], ["queues.0.partition=p"]):
+        said, _ = refused(catalog.load_profile, own, harmless)
+        assert said.startswith(f"{own}:4: queues.0: queue 'a' takes no job")
+    said, _ = refused(catalog.load_profile, own, ["queues.0.max_nodes=3", "account.name=x"])
+    assert said.startswith("--set cluster.queues.0.max_nodes=3: ")
+    said, _ = refused(catalog.load_profile, own, ["queues.0.max_nodes=5", "account.name=x"])
+    assert said.startswith(f"{own}:"), "families: [none] is the file's"
+    assert "no queue is of the family 'none'" in said
 
 
 def test_a_profile_may_say_unknown_but_not_anything(write):

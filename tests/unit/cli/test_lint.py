@@ -57,7 +57,7 @@ def test_an_error_ends_in_10(lint):
 def test_json_holds_every_finding_and_the_exit_code_stays(lint):
     status, out, _ = lint(FAILS, "--json", "--cluster", "sandbox")
     assert status == 10
-    report = json.loads(out)
+    (report,) = json.loads(out)
     assert (report["script"], report["cluster"], report["errors"], report["warnings"]) == (
         "job.sbatch",
         "sandbox",
@@ -67,6 +67,25 @@ def test_json_holds_every_finding_and_the_exit_code_stays(lint):
     (found,) = report["findings"]
     assert set(found) == {"line", "severity", "rule", "reason", "fix"}
     assert (found["line"], found["rule"]) == (5, "status-hidden-by-pipe")
+
+
+def test_several_scripts_are_read_and_one_with_errors_is_enough(lint, tmp_path):
+    (tmp_path / "good.sh").write_text(CLEAN)
+    (tmp_path / "bad.sh").write_text(FAILS)
+    status, out, err = lint(WARNS, "good.sh", "bad.sh")
+    assert status == 10
+    assert [line.split(":")[0] for line in out.splitlines()[::2]] == ["job.sbatch", "bad.sh"]
+    assert err.splitlines() == [
+        "job.sbatch: 0 errors, 1 warning (no site's rules: say --cluster)",
+        "good.sh: 0 errors, 0 warnings (no site's rules: say --cluster)",
+        "bad.sh: 1 error, 0 warnings (no site's rules: say --cluster)",
+        "error: 1 of 3 scripts have errors: bad.sh",
+        "hint: each finding names its fix",
+    ]
+    assert lint(WARNS, "good.sh")[0] == 0
+    status, out, _ = lint(WARNS, "bad.sh", "--json")
+    assert (status, [each["errors"] for each in json.loads(out)]) == (10, [0, 1])
+    assert lint(WARNS, "no-such-file.sh")[:2] == (2, "")
 
 
 def test_the_site_s_rules_are_the_profile_s(lint):

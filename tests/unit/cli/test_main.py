@@ -15,9 +15,10 @@ import time
 from types import SimpleNamespace
 
 import pytest
+import typer.main
 
 from pretrainctl import errors
-from pretrainctl.cli.main import main
+from pretrainctl.cli.main import app, main
 from pretrainctl.workflows import launch as launching
 
 
@@ -145,6 +146,74 @@ def test_render_prints_the_scripts_and_writes_the_bundle(call, tmp_path):
     assert "is not an empty folder" in err
 
 
+def test_render_shows_the_srun_of_the_attempt(call):
+    _, out, _ = call("render", "quickstart", "--cluster", "sandbox")
+    head, _, srun = out.partition("# ----- the srun of the attempt")
+    assert "--nodelist" not in head
+    assert "\n# srun \\\n#   --job-name=train-1-0 \\\n#   --nodes=2 \\\n" in srun
+    assert srun.rstrip().endswith("bundle/task.sh")
+    _, out, _ = call("render", "quickstart", "--cluster", "sandbox", "--json")
+    argv = json.loads(out)["srun"]
+    assert (argv[0], argv[-2]) == ("srun", "bash")
+    assert "--nodelist=node[1-2]" in argv
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (("render", "quickstart", "-c", "sandbox", "-c", "leonardo"), "--cluster"),
+        (("plan", "quickstart", "-csandbox", "--cluster=leonardo"), "--cluster"),
+        (("launch", "quickstart", "-c", "sandbox", "--name", "a", "--name", "a"), "--name"),
+        (("sandbox", "up", "--nodes", "3", "--nodes", "4"), "--nodes"),
+        (("lint", "x.sh", "-c", "leonardo", "-c", "jupiter"), "--cluster"),
+    ],
+)
+def test_an_option_that_may_come_once_is_refused_when_it_comes_again(call, arguments, option):
+    status, out, err = call(*arguments)
+    assert (status, out) == (2, "")
+    assert err.startswith(f"error: {option} was given 2 times, and only one is taken\n")
+
+
+def test_no_command_takes_the_last_of_two_values_in_silence(call):
+    found = 0
+    for words, command in walk(typer.main.get_command(app), ()):
+        for option in command.params:
+            if option.param_type_name == "option" and not (option.multiple or option.is_flag):
+                status, _, err = call(*words, option.opts[0], "1", option.opts[0], "1")
+                assert (status, "was given 2 times" in err) == (2, True), (words, option.opts)
+                found += 1
+    assert found > 20
+
+
+def walk(command, words):
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from walk(inner, (*words, name))
+    if words and not getattr(command, "commands", {}):
+        yield words, command
+
+
+def test_what_may_come_often_is_taken(call):
+    assert call(*PLAN, "--set", "resources.nodes=2", "--set", "training.micro_batch=4")[0] == 0
+    assert call(*PLAN, "--json", "--json")[0] == 0
+
+
+def test_what_is_blocked_or_may_fail_stands_out_in_a_plan(call):
+    large = ("-c", "leonardo", "--set", "cluster.account.name=a")
+    status, out, err = call("plan", "moe-8x7b", *large)
+    assert status == 0
+    assert "\nrefused      render and launch refuse moe-8x7b: it is a mixture of 8 experts" in out
+    assert err.startswith("warning: render and launch refuse moe-8x7b")
+    status, _, err = call("plan", "llama-8b", *large, "--set", "training.recompute=false")
+    assert (status, err.count("warning: ")) == (0, 1)
+    assert err.startswith("warning: model states 16GiB and at most")
+    _, out, _ = call("plan", "llama-8b", *large, "--set", "training.recompute=false", "--json")
+    made = json.loads(out)
+    assert "may not fit" in made["warnings"][0]
+    assert made["estimate"]["speed"]["basis"] == "assumed"
+    _, out, _ = call("plan", "llama-8b", *large)
+    assert "\nspeed        100T operations a second and GPU, assumed (" in out
+
+
 def test_render_needs_no_slurm_and_no_data(call, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     assert call("render", "quickstart", "--cluster", "sandbox")[0] == 0
@@ -202,3 +271,18 @@ def test_more_than_is_asked_for_or_an_unknown_cost_needs_a_yes(call, monkeypatch
     assert says in err
     assert "give --yes" in err
     assert not (tmp_path / "runs").exists()
+
+
+def test_launch_warns_of_what_may_not_fit_before_it_asks(call, monkeypatch):
+    slurm = SimpleNamespace(cluster_name=lambda: "c", test_only=lambda _: "to start at once")
+    monkeypatch.setattr(launching, "_slurm_for", lambda _: ("", slurm))
+    monkeypatch.setattr(launching, "_refuse_missing_data", lambda _: None)
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    tight = ("llama-8b", "-c", "leonardo", "--set", "cluster.account.name=a", "--set", "training.recompute=false")
+    status, _, err = call("launch", *tight)
+    assert status == 2
+    assert err.count("warning: model states 16GiB and at most") == 1
+    assert err.index("warning: ") < err.index("note: ")
+    assert "warning: model states" in call("launch", *tight, "--test-only")[2]
+    _, out, _ = call("launch", *tight, "--test-only", "--json")
+    assert "may not fit" in json.loads(out)["warnings"][0]

@@ -366,7 +366,9 @@ QUEUES = (
     "max_walltime: unknown},"
     "{name: other, partition: other, qos: other_debug, purpose: debug, max_nodes: 8, max_walltime: 2h}]"
 )
-SITE_JOB = "#!/bin/bash\n#SBATCH --nodes=8\n#SBATCH --time=2:00:00\n#SBATCH --account=a1\n#SBATCH --qos=acc_debug\n"
+SITE_JOB = (
+    "#!/bin/bash\n#SBATCH --nodes=8 -p acc\n#SBATCH --time=2:00:00\n#SBATCH --account=a1\n#SBATCH --qos=acc_debug\n"
+)
 
 SITE = [
     (
@@ -400,6 +402,46 @@ SITE = [
         6,
         SITE_JOB + "#SBATCH --ntasks-per-node=4 --cpus-per-task=20\nsrun -K1 -c 20 python train.py\n",
     ),
+    ("missing-partition", SITE_JOB.replace(" -p acc", "") + TRAIN, 5, SITE_JOB + TRAIN),
+    (
+        "missing-partition",
+        SITE_JOB.replace(" -p acc", " -J p") + TRAIN,
+        5,
+        SITE_JOB.replace("-p ", "--partition=") + TRAIN,
+    ),
+    ("launcher-not-here", SITE_JOB + "mpirun -np 8 ./train\n", 6, SITE_JOB + "echo mpirun\n" + TRAIN),
+    ("launcher-not-here", SITE_JOB + "exec /opt/mpi/bin/mpiexec ./train\n", 6, SITE_JOB + "which mpiexec\n" + TRAIN),
+    *(
+        ("no-internet", SITE_JOB + bad + TRAIN, 6, SITE_JOB + good + TRAIN)
+        for bad, good in (
+            ("export WANDB_MODE=online\n", "export WANDB_MODE=offline WANDB_PROJECT=x\n"),
+            ("export WANDB_PROJECT=x\n", "export WANDB_PROJECT=x WANDB_DISABLED=true\n"),
+            ("export WANDB_API_KEY=x\n", "source env.sh\nexport WANDB_API_KEY=x\n"),
+            ("wandb login\n", "wandb offline\n"),
+            ("pip install flash-attn\n", "pip install --no-index --find-links wheels flash-attn\n"),
+            ("python3 -m pip install -r r.txt\n", "python3 -m pip list\n"),
+            ("pip install -e .\n", "pip install --no-build-isolation -e .\n"),
+            ("pip install x\n", "pip install /projects/a1/x-1.0-py3-none-any.whl\n"),
+            ("curl -s https://example.org\n", "curl -s http://10.1.2.3:9090 http://metrics.jupiter.internal/x\n"),
+            ("uv pip install torch || true\n", "uv pip list\n"),
+            ("conda create -n x python\n", "conda activate x\n"),
+            ("git clone https://github.com/NVIDIA/Megatron-LM\n", "git clone /projects/a1/Megatron-LM\n"),
+            ("git clone git@github.com:a/b.git\n", "git log -1\n"),
+            ("git pull\n", "git pull /projects/a1/b\n"),
+            ("wget -q https://example.org/x.tar\n", "wget -q http://localhost:8080/x\n"),
+            ("curl -sL http://example.org/x | tar x\n", "curl -s http://$MASTER_ADDR:8080/x\n"),
+            ("huggingface-cli download a/b\n", "huggingface-cli scan-cache\n"),
+            ("srun -K1 bash -c 'hf download a/b'\n", "srun -K1 bash -c 'hf cache scan'\n"),
+            ("singularity pull docker://a/b\n", "singularity exec b.sif nvidia-smi\n"),
+            ("pip install x\n", "export https_proxy=socks5://jpbl01:1080\npip install x\n"),
+        )
+    ),
+    (
+        "no-internet",
+        SITE_JOB + "srun -K1 python train.py --wandb-project x\n",
+        6,
+        SITE_JOB + "srun -K1 --export=ALL,WANDB_MODE=offline python train.py --wandb-project x\n",
+    ),
     (
         "cpus-per-gpu",
         SITE_JOB + "#SBATCH --gres=gpu:4 --ntasks-per-node=4 --cpus-per-task=10\nsrun -K1 -c 10 python train.py\n",
@@ -413,7 +455,17 @@ SITE = [
 def site():
     return catalog.load_profile(
         "sandbox",
-        [QUEUES, "account.required=true", "request={gpus: gres, exclusive: true, memory: omit, cpus_per_gpu: 20}"],
+        [
+            QUEUES,
+            "account.required=true",
+            "account.provenance={source: account guide, as_of: 2026-01, confidence: official}",
+            "request={gpus: gres, exclusive: true, memory: omit, cpus_per_gpu: 20}",
+            "request.provenance={source: request guide, as_of: 2026-02, confidence: official}",
+            "node.provenance={source: node page, as_of: 2026-03, confidence: official}",
+            "default_partition=serial",
+            "tasks.mpiexec=no",
+            "internet={compute: no, provenance: {source: network page, as_of: 2026-04, confidence: official}}",
+        ],
     )
 
 
@@ -451,6 +503,69 @@ def test_a_limit_names_the_number_the_limit_and_its_source(site):
     (found,) = check(SITE_JOB.replace("nodes=8", "nodes=9") + TRAIN, site)
     assert "at most 8 nodes, not 9" in found.reason
     assert site.provenance.source in found.reason
+
+
+@pytest.mark.parametrize(
+    ("script", "source"),
+    [
+        (SITE_JOB.replace("--account=a1", "-J a1"), "account guide, 2026-01"),
+        (SITE_JOB + "#SBATCH --mem=0\n", "request guide, 2026-02"),
+        (SITE_JOB + "#SBATCH --gres=gpu:4 -c 10\nexport SRUN_CPUS_PER_TASK=10\n", "request guide, 2026-02"),
+        (SITE_JOB + "#SBATCH --gres=gpu:5\n", "node page, 2026-03"),
+        (SITE_JOB + "git pull\n", "network page, 2026-04"),
+    ],
+)
+def test_a_rule_cites_the_source_of_the_section_that_it_reads(site, script, source):
+    (found,) = check(script + TRAIN, site)
+    assert source in found.reason
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ("--mem=514000M", None),
+        ("--mem=494000MB", None),
+        ("--mem=0", None),
+        ("--mem=514001", "--mem=514001 is 502GiB a node, more than the 502GiB"),
+        ("--mem=1T", "--mem=1T is 1TiB a node, more than the 502GiB"),
+        ("--ntasks-per-node=4 --cpus-per-task=8 --mem-per-cpu=16G", "--mem-per-cpu=16G is 512GiB a node"),
+        ("--gres=gpu:4 --mem-per-gpu=126G", "--mem-per-gpu=126G is 504GiB a node"),
+        ("--gres=gpu:4 --mem-per-gpu=125G", None),
+    ],
+)
+def test_no_job_gets_more_memory_than_slurm_counts_on_a_node(options, found):
+    leonardo = catalog.load_profile("leonardo")
+    script = JOB.replace("--nodes=2", f"--nodes=2 -A a -p boost_usr_prod {options}")
+    said = check(script + "export SRUN_CPUS_PER_TASK=8\n" + TRAIN, leonardo)
+    assert [each.rule for each in said] == ([] if found is None else ["too-large-for-a-node"])
+    for each in said:
+        assert found in each.reason
+        assert "sinfo of a user team (2026)" in each.reason
+        assert each.fix == "#SBATCH --mem=0"
+
+
+def test_where_slurm_counts_no_memory_none_is_too_much():
+    script = JOB.replace("nodes=2", "nodes=2 -A a --qos=acc_ehpc --mem=500G") + TRAIN
+    assert [each.rule for each in check(script, catalog.load_profile("marenostrum5"))] == ["memory-not-here"]
+
+
+def test_what_the_shipped_profiles_know_of_partitions_launchers_and_networks():
+    rules = {}
+    for name, queue in (("leonardo", ""), ("jupiter", ""), ("marenostrum5", "#SBATCH --qos=acc_ehpc\n")):
+        script = JOB + "#SBATCH -A a\n" + queue + "pip install x\nmpiexec ./train\n"
+        found = check(script, catalog.load_profile(name))
+        rules[name] = [each.rule for each in found]
+    assert rules == {
+        "leonardo": ["missing-partition", "no-internet"],
+        "jupiter": ["no-internet", "launcher-not-here"],
+        "marenostrum5": ["no-internet"],
+    }
+
+
+def test_where_compute_nodes_have_internet_or_may_have_it_nothing_is_said():
+    for known in ("yes", "unknown"):
+        profile = catalog.load_profile("sandbox", [f"internet.compute={known}"])
+        assert check(JOB.replace("nodes=2", "nodes=2 -p production") + "pip install x\n" + TRAIN, profile) == ()
 
 
 @pytest.mark.parametrize(("option", "found"), [("--gres=gpu:4", 0), ("--gpus-per-node=h100:4", 0), ("--gres=gpu:2", 1)])

@@ -47,6 +47,7 @@ ONE_LINE = HOSTILE.map(lambda text: "".join(c for c in text if c.isprintable()))
 FILE_NAME = ONE_LINE.map(lambda text: text.replace("/", "_").replace("\\", "_")).filter(
     lambda text: text not in {".", ".."} and len(text.encode()) < 200
 )
+RUN_NAME = FILE_NAME.map(lambda name: f"a{name}")
 SHOW = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ)]))"
 
 
@@ -73,7 +74,7 @@ def directive_value(line: str) -> str:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    name=ONE_LINE,
+    name=RUN_NAME,
     description=HOSTILE,
     argument=HOSTILE,
     value=HOSTILE,
@@ -190,6 +191,36 @@ def test_modules_come_before_the_environment_and_only_where_the_profile_names_so
     text = render_bundle(plan, tmp_path)[2].files["job.sbatch"]
     places = [text.index(part) for part in ("module purge", "module load gcc/12", "module load cuda", "export ")]
     assert places == sorted(places)
+
+
+@pytest.mark.parametrize("inherited", [True, False])
+def test_modules_are_there_in_a_job_from_cron_too(tmp_path, inherited):
+    said = tmp_path / "said"
+    interpreter, profile = tmp_path / "python", tmp_path / "profile"
+    interpreter.write_text(f"#!/bin/sh\necho attempt >>{said}\n")
+    interpreter.chmod(0o755)
+    # A profile that `set -e` would end at, as many do.
+    profile.write_text(f'false\necho profile >>{said}\nmodule() {{ echo "from the profile: $*" >>{said}; }}\n')
+    plan = make_plan("quickstart", "sandbox", set_values=["cluster.modules=[gcc/12]"], directory=tmp_path)
+    text = render_bundle(plan, tmp_path, python=str(interpreter))[2].files["job.sbatch"]
+    assert text.count("/etc/profile") == 1
+    (tmp_path / "job.sbatch").write_text(text.replace("/etc/profile", str(profile)))
+    own = f'module() {{ echo "from the shell: $*" >>{said}; }}; export -f module; ' if inherited else ""
+    subprocess.run(
+        ["bash", "-c", f"{own}exec bash job.sbatch"],
+        cwd=tmp_path,
+        env={"PATH": "/usr/bin:/bin"},
+        check=True,
+        timeout=30,
+    )
+    whose = "from the shell" if inherited else "from the profile"
+    lines = [f"{whose}: purge", f"{whose}: load gcc/12", "attempt"]
+    assert said.read_text().splitlines() == ([] if inherited else ["profile"]) + lines
+
+
+def test_without_modules_no_profile_is_read(tmp_path):
+    plan = make_plan("quickstart", "sandbox", directory=tmp_path)
+    assert "profile" not in render_bundle(plan, tmp_path / "run")[2].files["job.sbatch"].replace(str(tmp_path), "")
 
 
 def test_directives_carry_what_a_run_that_goes_on_needs(tmp_path):

@@ -27,6 +27,18 @@ def test_a_batch_smaller_than_one_micro_batch_a_rank_is_refused():
         choose_geometry(4, 2, 8)
 
 
+def test_a_batch_that_does_not_divide_brings_the_nearest_nodes_that_do():
+    for batch, nodes, hint in (
+        (512, 33, "or 8 or 16 or 32 nodes"),
+        (512, 5, "or 2 or 4 or 8 nodes"),
+        (510, 5, "or another micro_batch: with 2 no number of nodes divides 510"),
+        (10**12, 7, "or 4 or 5 or 8 nodes"),
+    ):
+        with pytest.raises(InputError) as caught:
+            choose_geometry(batch, 2, 4 * nodes, tasks_per_node=4)
+        assert hint in caught.value.hint
+
+
 def test_model_parallel_ranks_make_replicas():
     # 384 GPUs, tensor parallel 4 and pipeline 12: 8 replicas, accumulation 128.
     assert choose_geometry(2048, 2, 48 * 8, model_parallel=4 * 12) == (8, 128)

@@ -15,9 +15,9 @@ TEXT = (Path(__file__).resolve().parents[2] / "data/slurm/scontrol_config_and_pa
 CONFIG, PARTITIONS = TEXT.split("$ scontrol show partition")
 
 
-def machine(config=CONFIG):
+def machine(config=CONFIG, partitions=PARTITIONS):
     def run(argv, *, timeout, env, check):
-        text = {"config": config, "partition": PARTITIONS}[argv[-1]]
+        text = {"config": config, "partition": partitions}[argv[-1]]
         return Completed(tuple(argv), 0, text, "")
 
     return Slurm(run, {"PATH": ""})
@@ -43,6 +43,16 @@ def test_a_profile_that_fits_has_only_preemption_to_know_of(profile):
             "2m30s to save, then the job is gone (jobs of a run are --no-requeue: the chained job goes on)",
         )
     ]
+
+
+def test_another_default_partition_is_named(profile):
+    default = machine(partitions=PARTITIONS.replace("Default=NO", "Default=YES", 1))
+    name = profile({"name": "gpu", "partition": "gpu-h100", "qos": "paid"})
+    (found,) = [one for one in check_cluster(name, default) if one.place == "default partition"]
+    assert found.profile == "production"
+    assert found.machine in PARTITIONS
+    Path(name).write_text(json.dumps({**json.loads(Path(name).read_text()), "default_partition": found.machine}))
+    assert not any(one.place == "default partition" for one in check_cluster(name, default))
 
 
 def test_every_difference_is_named(profile):

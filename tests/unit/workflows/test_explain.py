@@ -10,6 +10,9 @@ import pytest
 
 from pretrainctl import catalog
 from pretrainctl.workflows.explain import Difference, diff, explain
+from pretrainctl.workflows.plan import make_plan
+from pretrainctl.workflows.render import render_bundle
+from pretrainctl.workflows.training_step import training_step
 
 MINE = ["cluster.account.name=ab12"]
 RECIPES = [name for name in catalog.names("recipes") if name != "moe-8x7b"]
@@ -22,7 +25,7 @@ def origins(cluster, *set_values, recipe="llama-8b"):
 def wrote(line):
     """The line of the file that an origin names."""
     path, number = re.search(r"(?:profile|recipe) (\S+):(\d+)", line.origin).groups()
-    return Path(path).read_text(encoding="utf-8").splitlines()[int(number) - 1]
+    return (Path(__file__).parents[3] / path).read_text(encoding="utf-8").splitlines()[int(number) - 1]
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -36,7 +39,8 @@ def test_every_line_that_does_something_has_an_origin(recipe, cluster):
         *(["cluster.container.image=/a.sif"] if cluster != "sandbox" else []),
     ]
     lines = explain(recipe, cluster, set_values=set_values)
-    does = [line for line in lines if line.text.startswith(("#SBATCH", "export", "module load", "exec"))]
+    words = ("#SBATCH", "export", "type module", "module", "exec", "srun")
+    does = [line for line in lines if line.text.startswith(words)]
     assert len(does) > 15
     assert [line.text for line in does if not line.origin] == []
     assert {line.origin for line in lines if line not in does} == {""}
@@ -83,6 +87,36 @@ def test_an_overlay_of_ones_own_is_an_origin(tmp_path):
     assert "leonardo.yaml:" in lines["#SBATCH --mem=0"]
 
 
+def test_the_srun_is_the_one_of_the_attempt_and_each_part_has_its_origin():
+    found = origins("marenostrum5", "cluster.families=[ehpc]", "cluster.tasks.srun_options=[--cpu-bind=none, --wait=5]")
+    settings = [*MINE, "cluster.families=[ehpc]", "cluster.tasks.srun_options=[--cpu-bind=none, --wait=5]"]
+    lines = [line for line in explain("llama-8b", "marenostrum5", set_values=settings) if line.text[:5] == "srun "]
+    plan = make_plan("llama-8b", "marenostrum5", set_values=settings)
+    run_dir = Path("runs/llama-8b").absolute()
+    nodes = [f"node{number:02d}" for number in range(1, 33)]
+    launch = render_bundle(plan, run_dir)[0]
+    assert [word for line in lines for word in line.text.split()[1:]] == list(
+        training_step(launch, run_dir, nodes, attempt=1, restart=0)[1:]
+    )
+    assert [line.text.split()[1] for line in lines if not line.origin] == []
+    assert wrote(found["srun --nodes"]).startswith("  marenostrum5: {resources: {nodes: 32")
+    assert wrote(found["srun --cpus-per-task"]) == "  cpus_per_task: 20"
+    waits = [line.origin for line in lines if line.text.startswith("srun --wait=")]
+    assert waits[0].startswith("rule: ")
+    assert waits[1].startswith("profile --set cluster.tasks.srun_options=")
+
+
+def test_files_are_named_as_people_say_them(tmp_path, monkeypatch):
+    found = origins("jupiter")
+    assert found["#SBATCH --nodes"].origin.startswith("recipe recipes/llama-8b.yaml:")
+    assert found["#SBATCH --time"].origin.startswith("recipe recipes/llama-8b.yaml:")
+    assert found["srun --cpus-per-task"].origin.startswith("profile cluster_profiles/jupiter.yaml:")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "mine.yaml").write_text("extends: leonardo\naccount: {name: mine}\n")
+    lines = {line.text: line.origin for line in explain("llama-8b", str(tmp_path / "mine.yaml"))}
+    assert lines["#SBATCH --account=mine"] == "profile ~/mine.yaml:2"
+
+
 def test_what_differs_between_two_clusters():
     found = {one.what: one for one in diff("llama-8b", "leonardo", "jupiter", set_values=MINE)}
     assert found["--partition"] == Difference("--partition", "boost_usr_prod", "booster")
@@ -90,6 +124,8 @@ def test_what_differs_between_two_clusters():
     assert found["--time"] == Difference("--time", "1-00:00:00", "0-12:00:00")
     assert found["modules"].first == "python/3.11.7"
     assert found["NCCL_NET_GDR_LEVEL"] == Difference("NCCL_NET_GDR_LEVEL", "", "2")
+    assert found["srun --cpus-per-task"] == Difference("srun --cpus-per-task", "8", "72")
+    assert "srun --nodes" not in found
     assert "--account" not in found
     assert "HF_HUB_OFFLINE" not in found
     assert diff("llama-8b", "jupiter", "jupiter", set_values=MINE) == []

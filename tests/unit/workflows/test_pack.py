@@ -114,6 +114,31 @@ def test_an_archive_has_one_folder_and_no_name_of_a_user(cluster, folder):
     assert [path.name for path in folder.iterdir()] == [made.path.name]
 
 
+@pytest.mark.parametrize(
+    ("modules", "asked", "python", "why"),
+    [
+        ("[Stages/2026, GCC/14.3.0, Python/3.13.5]", None, "3.13", "the module Python/3.13.5 of far"),
+        ("[python/3.11.5-gcc]", None, "3.11", "the module python/3.11.5-gcc of far"),
+        ("[lang/Python/3.12.3-GCCcore-13.3.0]", None, "3.12", "the module lang/Python/3.12.3-GCCcore-13.3.0 of far"),
+        ("[Python/3.13.5]", "3.12", "3.12", "--python says so; the module Python/3.13.5 of far is another"),
+        ("[Python/3.13.5]", "3.13", "3.13", "--python says so"),
+        ("[python/2.7.18, ipython/8.1, gcc/12]", None, "3.11", "assumed, since no module of far names one"),
+    ],
+)
+def test_the_python_is_that_of_the_modules_unless_asked_for_another(cluster, folder, modules, asked, python, why):
+    profile = Path(cluster("aarch64"))
+    profile.write_text(profile.read_text() + f"modules: {modules}\n")
+    lines = []
+    made = pack(str(profile), folder / "it", python=asked, say=lines.append, run=Pip())
+    assert made.pack.python == python
+    assert lines[0].startswith(f"for Python {python}: {why}")
+    assert ("is another" in lines[0]) == (asked == "3.12")
+
+
+def test_jupiter_gets_the_python_of_its_stage(folder):
+    assert pack("jupiter", folder / "it", python=None, say=said, run=Pip()).pack.python == "3.13"
+
+
 NO_WHEEL = "ERROR: Could not find a version\nERROR: No matching distribution found for pydantic-core==2.50.5\n"
 CONFLICT = (
     "Additionally, some packages in these conflicts have no matching distributions available for your environment:\n"

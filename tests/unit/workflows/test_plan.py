@@ -59,8 +59,8 @@ def test_relative_paths_start_where_the_command_is_given_and_absolute_ones_stay(
 
 
 def test_name_and_mail_come_from_the_command():
-    made = plan(name='7B main/run #1: "x"', mail_type="END,FAIL", mail_user="me@example.org")
-    assert made.name == '7B main/run #1: "x"'
+    made = plan(name='7B main run #1: "x"', mail_type="END,FAIL", mail_user="me@example.org")
+    assert made.name == '7B main run #1: "x"'
     assert made.directives["mail-type"] == "END,FAIL"
     assert made.directives["mail-user"] == "me@example.org"
     assert "mail-type" not in plan().directives
@@ -126,9 +126,13 @@ def test_memory_of_a_gpu_is_worked_out_and_what_may_not_fit_is_said():
     memory = large().estimate.memory
     assert memory.states == 2 * 8_030_261_248 + 18 * 8_030_261_248 // 128
     assert memory.gpu == 96 * 10**9
-    assert not any("may not fit" in note for note in large().notes)
-    (note,) = [note for note in large("training.recompute=false").notes if "may not fit" in note]
+    assert large().warnings == ()
+    (note,) = large("training.recompute=false").warnings
+    assert "may not fit" in note
     assert "34 L s b h + 10 s b V, Korthikanti 2022" in note
+    assert note.endswith(
+        "set training.recompute=true, or a smaller training.micro_batch, or a higher training.zero_stage, or more nodes"
+    )
     assert "JSC's configuration page" in note
     assert plan().estimate.memory is None
     (note,) = [note for note in large("cluster.node.gpu_memory=unknown").notes if "memory of a GPU" in note]
@@ -136,11 +140,11 @@ def test_memory_of_a_gpu_is_worked_out_and_what_may_not_fit_is_said():
 
 
 def test_weights_that_do_not_fit_a_host_are_said_below_stage_3():
-    (note,) = [note for note in large("cluster.node.memory=100GB").notes if "made" in note or "makes" in note]
+    (note,) = large("cluster.node.memory=100GB").warnings
     assert "8.03B weights in fp32 on each of 4 ranks" in note
     assert "119.7GiB" in note
     for fits in (("training.zero_stage=3", "cluster.node.memory=100GB"), ()):
-        assert not any("weights in fp32" in note for note in large(*fits).notes)
+        assert large(*fits).warnings == ()
 
 
 def test_jobs_follow_from_the_throughput_and_cost_is_in_the_sites_unit():
@@ -157,19 +161,63 @@ def test_jobs_follow_from_the_throughput_and_cost_is_in_the_sites_unit():
     assert plan().estimate.site_units_per_job is None
 
 
+def test_what_the_estimate_rests_on_is_said_with_source_and_date():
+    measured, assumed = large(), large(cluster="leonardo")
+    assert str(measured.estimate.speed) == (
+        "measured on a dense model of 1.7B on 8 nodes with Megatron "
+        "(OpenEuroLLM/oellm-autoexp c6d0cc0, JUPITER_SETUP_GUIDE.md, 2026-08)"
+    )
+    assert (assumed.estimate.speed.basis, assumed.estimate.speed.gpu_flops) == ("assumed", 100 * 10**12)
+    assert assumed.estimate.speed.as_of
+    for made in (measured, assumed, large("cluster.node.gpu_flops=100T")):
+        (note,) = [note for note in made.notes if "jobs and node-hours to the target rest on" in note]
+        assert str(made.estimate.speed) in note
+        assert note.endswith("measure a step of this model, and set resources.seconds_per_step")
+    assert large("cluster.node.gpu_flops=100T").estimate.speed.basis == "given"
+    own = large("resources.seconds_per_step=2")
+    assert (own.estimate.speed.basis, own.estimate.speed.gpu_flops) == ("given", None)
+    assert not any("rest on" in note for note in own.notes)
+    assert plan("resources.seconds_per_step=null").estimate.speed is None
+
+
+@pytest.mark.parametrize("name", ["../../x", "a/b", ".hidden", "-x"])
+def test_a_name_that_no_run_can_have_is_refused_at_plan(name):
+    assert "cannot be the name of a run" in refused(name=name)
+
+
+@pytest.mark.parametrize(
+    ("settings", "hint"),
+    [
+        (["resources.nodes=33"], "use a global batch of 264 or 528 samples, or 8 or 16 or 32 nodes, or another micro_"),
+        (["resources.nodes=3"], "or 1 or 2 or 4 nodes, or another micro_batch"),
+        (["training.micro_batch=3"], "or another micro_batch: with 3 no number of nodes divides 512"),
+    ],
+)
+def test_a_batch_that_does_not_divide_brings_the_nodes_that_do(settings, hint):
+    with pytest.raises(InputError) as caught:
+        large(*settings)
+    assert hint in caught.value.hint
+    for nodes in (
+        int(word) for word in caught.value.hint.split(" nodes")[0].split(", or ")[-1].split(" or ") if word.isdigit()
+    ):
+        assert large(f"resources.nodes={nodes}").geometry.nodes == nodes
+
+
 def test_time_of_a_checkpoint_beside_the_lead_time():
     made = large("cluster.signals.write_rate=2GB")
     parameters = made.estimate.parameters
     assert made.estimate.checkpoint_seconds == pytest.approx((2 * parameters + 12 * parameters / 32) / 2e9)
     assert not any("assumed 1 GB" in note for note in made.notes)
+    assert (made.estimate.checkpoint_basis, large().estimate.checkpoint_basis) == ("given", "assumed")
     sharded = large("cluster.signals.write_rate=2GB", "training.zero_stage=3")
     assert sharded.estimate.checkpoint_seconds == pytest.approx(14 * parameters / 32 / 2e9)
-    assert any("less than twice the 19.1s" in note for note in large("cluster.signals.lead=30s").notes)
+    assert any("less than twice the 19.1s" in note for note in large("cluster.signals.lead=30s").warnings)
 
 
 def test_a_mixture_of_experts_is_planned_and_blocked_unless_a_program_of_ones_own_trains_it():
     made = large(recipe="moe-8x7b")
     assert made.estimate.parameters == 46_702_792_704
+    assert made.blocked.startswith("render and launch refuse moe-8x7b: it is a mixture of 8 experts")
     assert "trains dense models only" in made.blocked
     own = large("program={argv: [train], checkpoint: {directory: '{run_dir}/c'}}", recipe="moe-8x7b")
     assert own.blocked is None

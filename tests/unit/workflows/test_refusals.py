@@ -83,6 +83,7 @@ REFUSALS = [
     ("llama-8b", "jupiter", ["model.kv_heads=5"], ["heads 32 is not a multiple of kv_heads 5"]),
     ("llama-8b", "jupiter", ["model.experts={count: 4, active: 8}"], ["active 8 is more than the 4 experts"]),
     ("llama-8b", "jupiter", ["training.schedule.warmup_steps=1M"], ["warmup_steps"]),
+    ("llama-8b", "jupiter", ["training.optimizer.betas=[0.9, 1.0]"], ["betas.1", "less than 1"]),
     ("llama-8b", "jupiter", ["training.zero_stage=4"], ["training.zero_stage", "0, 1, 2 or 3"]),
     ("llama-8b", "jupiter", ["training.tokens=1M"], ["warmup_steps 8000 exceeds the 1 steps"]),
     ("llama-8b", "jupiter", ["resources.walltime=10m"], ["walltime 10m00s", "lead time 10m00s"]),

@@ -106,6 +106,14 @@ def test_marenostrum5_is_offline_from_end_to_end_and_its_image_comes_from_outsid
     assert any("made for x86_64" in note for note in plan("marenostrum5", image).notes)
 
 
+def test_marenostrum5_asks_for_the_module_of_the_python():
+    def notes(*set_values):
+        return [note for note in plan("marenostrum5", *set_values).notes if "brings Python" in note]
+
+    assert "python/3.11.5-gcc" in notes()[0]
+    assert notes("cluster.modules=[python/3.11.5-gcc]") == []
+
+
 def test_marenostrum5_network():
     launch, _ = rendered("marenostrum5")
     assert launch.environment["NCCL_IB_HCA"] == "mlx5_0,mlx5_1,mlx5_4,mlx5_5"
@@ -217,7 +225,7 @@ def test_what_is_unknown_is_said(cluster):
     launch, _ = rendered(cluster)
     assert (launch.chain, launch.chained_jobs) == ("prequeued", 2)
     assert any("a checkpoint of 104.7GiB takes about 19.1s at an assumed 1 GB a second" in note for note in made.notes)
-    assumed = any("assume 100T operations a second and GPU" in note for note in made.notes)
+    assumed = any("rest on 100T operations a second and GPU, assumed" in note for note in made.notes)
     assert assumed == (made.profile.node.gpu_flops == "unknown")
 
 

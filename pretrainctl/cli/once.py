@@ -1,0 +1,38 @@
+"""Options that may come once, and came again: the last would win in silence."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import typer.core
+
+from pretrainctl.errors import InputError
+
+__all__ = ["OnceGroup"]
+
+
+class OnceGroup(typer.core.TyperGroup):
+    """Commands of which no option with a value is taken twice, unless it is made for that (`--set`)."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that is asked for, as always; InputError where one of its options is given again."""
+        name, command, rest = super().resolve_command(ctx, args)
+        if command is not None:
+            own = command.context_class(command, info_name=name, parent=ctx)
+            own.resilient_parsing = True  # what cannot be parsed is told when it is parsed for good
+            # The parser consumes what it is given.
+            order = command.make_parser(own).parse_args(list(rest))[2]
+            for parameter, times in Counter(order).items():
+                if times > 1 and _comes_once(parameter):
+                    raise InputError(
+                        f"{max(parameter.opts, key=len)} was given {times} times, and only one is taken",
+                        hint="give it once",
+                    )
+        return name, command, rest
+
+
+def _comes_once(parameter: Any) -> bool:
+    if parameter.param_type_name != "option":
+        return False
+    return not (parameter.multiple or parameter.count or parameter.is_flag)
