@@ -23,6 +23,8 @@ from pretrainctl.runs.state import fold
 from pretrainctl.slurm.client import Slurm
 from pretrainctl.workflows.attempt.chain import Chain
 from pretrainctl.workflows.attempt.context import Attempt, this_job
+from pretrainctl.workflows.attempt.node_listing import NodeListing
+from pretrainctl.workflows.attempt.node_test import NodesUnderTest
 from pretrainctl.workflows.attempt.node_watch import NodeWatch
 from pretrainctl.workflows.attempt.patience import MAY_PASS, Patience, say
 from pretrainctl.workflows.attempt.restart import Restart, RestartEnd
@@ -111,6 +113,9 @@ def _carry(attempt: Attempt, chain: Chain, patience: Patience) -> tuple[Decision
         return Decision(Action.STOP, f"stopped before: {state.stopped}"), "user_cancel"
     watch = NodeWatch(attempt)
     watch.start()
+    test = NodesUnderTest(attempt, watch)
+    test.start()
+    listing = NodeListing(attempt)
     try:
         chain.ensure()
         past = patience.until("the last attempt's end", lambda: _look_back(attempt))
@@ -118,23 +123,34 @@ def _carry(attempt: Attempt, chain: Chain, patience: Patience) -> tuple[Decision
             attempt.event("looked_back", past.diagnosis.message, {"class": past.diagnosis.failure_class})
             if past.stop is not None:
                 return past.stop, past.diagnosis.failure_class
-        return _train(attempt, watch, chain)
+        return _train(attempt, watch, chain, test, listing)
     finally:
         watch.stop()
+        listing.tell(wait=True)
 
 
 def _look_back(attempt: Attempt) -> Past | None:
     return look_back(attempt.run, attempt.slurm, before=attempt.number)
 
 
-def _train(attempt: Attempt, watch: NodeWatch, chain: Chain) -> tuple[Decision, str]:
+def _train(
+    attempt: Attempt, watch: NodeWatch, chain: Chain, test: NodesUnderTest, listing: NodeListing
+) -> tuple[Decision, str]:
     needed = attempt.launch.srun.nodes
     patience = Patience(attempt.signals, idle=watch.poll)
     watch.wait_for_first_beats()
     number = 0
-    left_out: set[str] = set()
+    tested = test.finish()
+    unfit, slow = (tested.unfit, tested.slow) if tested is not None else ({}, {})
+    left_out: set[str] = set(unfit)
+    for node, why in unfit.items():
+        listing.add(node, "node_test", why)
     while True:
+        for node, how in watch.dead.items():
+            listing.add(node, FailureClass.NODE_FAILURE.value, f"it fell silent in a job ({how})")
+        listing.tell()
         usable = [node for node in watch.healthy() if node not in left_out]
+        usable.sort(key=lambda node: node in slow)  # left out where there is a spare
         if len(usable) < needed:
             avoided = chain.keep_off(tuple(dict.fromkeys((*watch.dead, *left_out))))
             if number == 0 and not avoided:
@@ -170,9 +186,11 @@ def _train(attempt: Attempt, watch: NodeWatch, chain: Chain) -> tuple[Decision, 
             },
         )
         patience.until("the ledger", attempt.write_events)
+        history = patience.until("the ledger", functools.partial(restart_summaries, attempt.run, attempt.number))
+        listing.add_diagnosed(diagnosis, decisions.left_out(diagnosis, history))
         decision = _stopped_meanwhile(attempt, diagnosis) or decisions.decide(
             diagnosis,
-            patience.until("the ledger", functools.partial(restart_summaries, attempt.run, attempt.number)),
+            history,
             attempt.launch.recovery,
             healthy_nodes=len(set(watch.healthy()) - left_out),
             needed_nodes=needed,
