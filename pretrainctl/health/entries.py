@@ -39,7 +39,7 @@ class ExclusionList:
     @property
     def path(self) -> Path:
         """Where the entries lie."""
-        return self.folder / _UNSAFE.sub("_", f"{self.cluster}@{self.slurm_cluster}")
+        return self.folder / "@".join(_UNSAFE.sub("_", name) for name in (self.cluster, self.slurm_cluster))
 
     def add(self, entry: ExclusionEntry) -> str:
         """Write an entry durably, and return its name; ValueError for one of another cluster, or of no node.

@@ -83,7 +83,7 @@ def avoid(slurm: Slurm, nodes: ExclusionList, launch: Launch, *, partition: str 
         said.append(f"kept off {', '.join(map(_show, kept))}")
     if left:
         said.append(f"may get {fold(left)} of the node exclusion list: too few others are in service")
-    option = fold(tuple(dict.fromkeys((*script, *possible))))
+    option = fold(sorted({*script, *possible}))
     return Avoided((f"--exclude={option}",) if kept else (), possible, "; ".join(said))
 
 

@@ -83,7 +83,7 @@ def test_a_node_that_fails_its_test_is_left_out_listed_and_avoided_by_the_chaine
 def test_a_spare_stands_in_for_an_unfit_node_and_for_a_slow_one(site: Site, tmp_path: Path) -> None:
     slower = tmp_path / "slower.py"
     slower.write_text(_SLOWED)
-    slow = f"[[ $1 == */probe.py ]] && {{ {sys.executable} {slower} $$ >/dev/null 2>&1 & disown; }}"
+    slow = f"[[ $1 == */probe.py ]] && {{ {sys.executable} {slower} $$ >/dev/null 2>&1 & sleep 1; }}"
     run = site.launch("slow", steps=10, sets=[training_python(tmp_path, "node02", slow), "resources.spares=2"])
     run.wait_for_finish()
     (tested,) = run.events("nodes_tested")

@@ -6,19 +6,23 @@ import getpass
 import queue
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 
 from pretrainctl.errors import PretrainctlError
 from pretrainctl.health.exclusion import scrub
 from pretrainctl.records.nodes import ExclusionEntry
 from pretrainctl.records.run import Diagnosis
+from pretrainctl.recovery.decision import RestartSummary, left_out
 from pretrainctl.recovery.policies import FailureClass
+from pretrainctl.runs import ledger
 from pretrainctl.units import show_duration
 from pretrainctl.workflows.attempt.context import Attempt
 from pretrainctl.workflows.exclusions import add_found, list_of
 
-__all__ = ["NodeListing"]
+__all__ = ["NODE_TEST", "NodeListing"]
 
+NODE_TEST = "node_test"
+"""The cause of an entry that the test at the start of an attempt made."""
 _PATIENCE = 3.0
 """Seconds that the end of an attempt waits for entries that are being written."""
 
@@ -59,9 +63,24 @@ class NodeListing:
         thread.start()
         self._threads.append(thread)
 
-    def add_diagnosed(self, diagnosis: Diagnosis, nodes: Iterable[str]) -> None:
-        """List the nodes on which a diagnosis lays the end of a restart."""
-        for node in nodes:
+    def add_dead(self, dead: Mapping[str, str]) -> None:
+        """List nodes that are dead, each with how that was noticed."""
+        for node, how in dead.items():
+            self.add(node, FailureClass.NODE_FAILURE.value, f"it did not answer in a job any more ({how})")
+
+    def add_past(self, attempt: int, diagnosis: Diagnosis) -> None:
+        """List the nodes of an attempt that died before it could."""
+        events = ledger.read_events(self.attempt.run.path)
+        if not any(
+            (event.attempt == attempt and event.kind == "attempt_ended")
+            or (event.kind == "batch_host_lost" and event.data.get("attempt") == attempt)
+            for event in events
+        ):
+            self.add_diagnosed(diagnosis, ())
+
+    def add_diagnosed(self, diagnosis: Diagnosis, history: Sequence[RestartSummary]) -> None:
+        """List the nodes on which a diagnosis lays the end of a restart, the last of `history`."""
+        for node in left_out(diagnosis, history):
             self.add(node, diagnosis.failure_class, diagnosis.message, diagnosis.evidence, diagnosis.confidence)
 
     def tell(self, *, wait: bool = False) -> None:

@@ -73,16 +73,19 @@ class NodesUnderTest:
         if self._child is None:
             return None
         deadline = self._begun + self._rule.seconds
+        text: str | None = None
         while True:
             ended = self._child.poll() is not None
-            text = self._said()
-            answers, broken = verdict.read_answers(text), verdict.read_broken(text)
+            before, text = text, self._said()
+            if text != before:
+                answers, broken = verdict.read_answers(text), verdict.read_broken(text)
             waited_for = set(self.attempt.record.nodes) - set(answers) - set(self.watch.dead) - broken
             over = time.monotonic() > deadline
             signals = self.attempt.signals
             if not waited_for or ended or over or signals.terminated or signals.time_limit_near:
                 break
-            time.sleep(_PAUSE)
+            self.watch.poll(_PAUSE)
+            self.watch.note_dead()
         if over and not ended:
             self._child.signal(signal.SIGTERM)  # srun ends what hangs of the step; that is not waited for
         return self._judge(answers, broken, timed_out=over and not ended)

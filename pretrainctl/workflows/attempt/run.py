@@ -21,9 +21,10 @@ from pretrainctl.runs.claim import claim, rival
 from pretrainctl.runs.folder import RunFolder
 from pretrainctl.runs.state import fold
 from pretrainctl.slurm.client import Slurm
+from pretrainctl.slurm.nodes import fold as fold_nodes
 from pretrainctl.workflows.attempt.chain import Chain
 from pretrainctl.workflows.attempt.context import Attempt, this_job
-from pretrainctl.workflows.attempt.node_listing import NodeListing
+from pretrainctl.workflows.attempt.node_listing import NODE_TEST, NodeListing
 from pretrainctl.workflows.attempt.node_test import NodesUnderTest
 from pretrainctl.workflows.attempt.node_watch import NodeWatch
 from pretrainctl.workflows.attempt.patience import MAY_PASS, Patience, say
@@ -121,6 +122,7 @@ def _carry(attempt: Attempt, chain: Chain, patience: Patience) -> tuple[Decision
         past = patience.until("the last attempt's end", lambda: _look_back(attempt))
         if past is not None:
             attempt.event("looked_back", past.diagnosis.message, {"class": past.diagnosis.failure_class})
+            listing.add_past(past.attempt, past.diagnosis)
             if past.stop is not None:
                 return past.stop, past.diagnosis.failure_class
         return _train(attempt, watch, chain, test, listing)
@@ -144,18 +146,22 @@ def _train(
     unfit, slow = (tested.unfit, tested.slow) if tested is not None else ({}, {})
     left_out: set[str] = set(unfit)
     for node, why in unfit.items():
-        listing.add(node, "node_test", why)
+        listing.add(node, NODE_TEST, why)
     while True:
-        for node, how in watch.dead.items():
-            listing.add(node, FailureClass.NODE_FAILURE.value, f"it fell silent in a job ({how})")
+        listing.add_dead(watch.dead)
         listing.tell()
         usable = [node for node in watch.healthy() if node not in left_out]
         usable.sort(key=lambda node: node in slow)  # left out where there is a spare
         if len(usable) < needed:
             avoided = chain.keep_off(tuple(dict.fromkeys((*watch.dead, *left_out))))
+            if number == 0 and not avoided and left_out and len(watch.healthy()) >= needed:
+                attempt.event("note", f"trains on {fold_nodes(sorted(left_out))} all the same: no other nodes are left")
+                left_out.clear()
+                continue
             if number == 0 and not avoided:
                 patience.pause(_IDLE_PAUSE)  # until Slurm knows, the chained job would get the same nodes
             reason = f"{len(usable)} healthy nodes are left, {needed} are needed"
+            reason += f"; unfit: {', '.join(unfit)}" if unfit else ""
             return Decision(Action.HAND_OVER, reason), FailureClass.NODE_FAILURE.value
         resume_tag = patience.until("the checkpoints", functools.partial(_open_gate, attempt, number))
         restart = Restart(attempt, watch, chain, number, usable[:needed], resume_tag)
@@ -187,7 +193,7 @@ def _train(
         )
         patience.until("the ledger", attempt.write_events)
         history = patience.until("the ledger", functools.partial(restart_summaries, attempt.run, attempt.number))
-        listing.add_diagnosed(diagnosis, decisions.left_out(diagnosis, history))
+        listing.add_diagnosed(diagnosis, history)
         decision = _stopped_meanwhile(attempt, diagnosis) or decisions.decide(
             diagnosis,
             history,

@@ -11,6 +11,7 @@ import functools
 import getpass
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -39,6 +40,8 @@ _PATIENCE = 1800.0
 _LONGEST_PAUSE = 30.0
 _LONGEST_TRY = 5.0
 """Seconds that a direct try may take."""
+_LISTING = 2.0
+"""Seconds that an entry of the node exclusion list may take."""
 _SAVE_PATIENCE = 180.0
 """Seconds that ranks which train without an attempt may take to save."""
 
@@ -101,7 +104,10 @@ def end_headless_job(
     known = _state(run, record)
     if known is None or not known.lost_host:
         ledger.append(run.path, "batch_host_lost", message, data=data)
-        _list_host(run, record, how)
+        # Aside: the list may lie in a file system that does not answer, and the cancel ends this process too.
+        listing = threading.Thread(target=_list_host, args=(run, record, how), daemon=True)
+        listing.start()
+        listing.join(_LISTING)
     slurm.cancel([record.job_id])
     return True
 
