@@ -39,6 +39,9 @@ _TRIES = 12
 """Of about 7 ms: the shortest of them is the processor's own, also where others run on it."""
 _GPU_SIZE = 8192
 _GPU_TRIES = 5
+_DRIVER = "asking the driver"
+_REST = 1.0
+"""Seconds to say at what the GPUs' process was."""
 _SHORT = 4.0
 """Seconds for a check that takes milliseconds where all is well."""
 
@@ -55,19 +58,22 @@ class Probe:
         self._gpus = gpus
         self._peer = (host, port)
         self._lock = threading.Lock()
+        self._say = -1
+        self._child = 0
 
     def run(self) -> None:
         """Make all checks; those that do not end in time have failed by that."""
         begun = time.monotonic()
         self._check("matmul", self._matmul)  # alone: the others would disturb what it measures
-        gpus = self._gpus_aside() if self._gpus else None
+        gpus = self._gpus_aside(begun + self._seconds) if self._gpus else None
+        begun = time.monotonic()  # a slow node is not one that does not answer
         waits = [
-            (name, self._start(name, check), min(bound, self._seconds))
+            (name, self._start(name, check), bound)
             for name, check, bound in (
                 ("shm", lambda: self._folder("shm", "/dev/shm"), _SHORT),  # noqa: S108 - what NCCL uses
                 ("tmpdir", lambda: self._folder("tmpdir", os.environ.get("TMPDIR") or "/tmp"), _SHORT),  # noqa: S108
                 ("peers", self._reach, _SHORT),
-                *((("gpu", gpus, self._seconds),) if gpus else ()),
+                *((("gpu", gpus, self._seconds + _REST),) if gpus else ()),
             )
         ]
         for name, thread, bound in waits:
@@ -75,6 +81,8 @@ class Probe:
             with self._lock:
                 if thread.is_alive() and name not in self.failed and name not in self.passed:
                     self.failed[name] = f"no answer within {bound:g} s"
+        if self._child:
+            os.kill(self._child, signal.SIGKILL)  # a zombie where it has ended: the number is still its own
 
     def _start(self, name: str, check: Callable[[], str | None]) -> threading.Thread:
         thread = threading.Thread(target=self._check, args=(name, check), daemon=True)
@@ -136,48 +144,61 @@ class Probe:
         self.figures["reach_seconds"] = round(time.monotonic() - begun, 6)
         return ""
 
-    def _gpus_aside(self) -> Callable[[], str | None]:
+    def _gpus_aside(self, deadline: float) -> Callable[[], str | None]:
         """Test the GPUs in a process beside this one: a library that is loaded, or a driver that hangs, stops all
         threads of its process."""
         reader, writer = os.pipe()
-        child = os.fork()
-        if child == 0:
+        self._child = os.fork()
+        if self._child == 0:
+            self._say = writer
             self._check("gpu", self._gpu)
             found = [self.failed.get("gpu"), "gpu" in self.passed, self.figures, self.notes]
-            os.write(writer, json.dumps(found).encode())
+            os.write(writer, f"{json.dumps(found)}\n".encode())
             os._exit(0)
         os.close(writer)
+        return lambda: self._hear(reader, deadline)
 
-        def wait() -> str | None:
-            if not select.select([reader], [], [], max(0.0, self._seconds - 0.5))[0]:
-                os.kill(child, signal.SIGKILL)
-                return f"no answer of the GPUs within {self._seconds:g} s"
+    def _hear(self, reader: int, deadline: float) -> str | None:
+        """What the process beside this one finds. It says what it is at, line by line, before its answer: libraries
+        that many nodes read at once come late, and that is no fault of a GPU."""
+        text = b""
+        while not text.endswith(b"]\n"):
+            if not select.select([reader], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                at = text.decode().splitlines()[-1] if text else "start"
+                wrong = f"{at}: no answer within {self._seconds:g} s"
+                if at != _DRIVER:
+                    self.notes.append(f"GPUs are not tested: {wrong}")
+                    return None
+                return wrong
             said = os.read(reader, 1 << 16)
             if not said:
                 return "the process that tests the GPUs died"
-            failed, passed, figures, notes = json.loads(said)
-            self.figures.update(figures)
-            self.notes += notes
-            return failed or ("" if passed else None)
-
-        return wait
+            text += said
+        failed, passed, figures, notes = json.loads(text.splitlines()[-1])
+        self.figures.update(figures)
+        self.notes += notes
+        return failed or ("" if passed else None)
 
     def _gpu(self) -> str | None:
         """As many GPUs as were asked for, their memory free, and each multiplies matrices right."""
+        os.write(self._say, b"loading torch\n")
         try:
             import torch
         except ImportError as error:
             self.notes.append(f"GPUs are not tested: {error}")
             return None
+        os.write(self._say, f"{_DRIVER}\n".encode())
         count = torch.cuda.device_count()
         self.figures["gpus"] = float(count)
         if count < self._gpus:
             return f"{count} GPUs are seen, {self._gpus} were asked for"
-        slowest = 0.0
         for index in range(self._gpus):
             free, total = torch.cuda.mem_get_info(index)
             if total - free > _MOST_USED * total:
                 return f"GPU {index}: {(total - free) >> 20} of {total >> 20} MiB are taken before the training"
+        os.write(self._say, b"loading libraries for a product\n")
+        slowest = 0.0
+        for index in range(self._gpus):
             slowest = max(slowest, _gpu_seconds(torch, index))
             ones = torch.ones(_GPU_SIZE, _GPU_SIZE, dtype=torch.bfloat16, device=f"cuda:{index}")
             if not bool((ones @ ones == _GPU_SIZE).all()):

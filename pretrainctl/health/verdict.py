@@ -23,6 +23,8 @@ _FIGURES = {"matmul_seconds": (1.4, 0.005), "gpu_matmul_seconds": (1.25, 0.0002)
 straggler report takes a relative speed under 0.75 for one (nvidia-resiliency-ext)."""
 _DEVIATIONS = 5.0
 """... and beyond so many deviations: 1.4826 times the median absolute deviation stands for one."""
+_FEW = 10
+"""One node, or one of so many, may be without an answer by its own fault: more of them wait for the same thing."""
 _FEWEST = 3
 """Nodes that are needed for a comparison: of two, nothing says which is as it should be."""
 _BROKEN = re.compile(r"error: (\S+): tasks? [\d,-]+: Exited with exit code|failed on node (\S+?):")
@@ -65,9 +67,9 @@ def judge(
     """What the test of `nodes` found.
 
     A check that fails on all nodes where it was made says nothing of a node, and is noted; so is what nobody answered.
-    A node without an answer is unfit where most others answered, and it is `broken` or the test `timed_out`; else its
-    state is unknown. `host` is the batch host, `window` the times (epoch s) on its clock between which all answers were
-    given, `seconds` how long the test took.
+    A node without an answer is unfit where nearly all others answered, and it is `broken` or the test `timed_out`; else
+    its state is unknown. `host` is the batch host, `window` the times (epoch s) on its clock between which all answers
+    were given, `seconds` how long the test took.
     """
     notes: list[str] = []
     failed = {node: dict(answers[node].failed) for node in nodes if node in answers}
@@ -84,14 +86,14 @@ def judge(
             for node in made:
                 failed[node].pop(check, None)
     unfit = {node: f"{check}: {words}" for node, found in failed.items() for check, words in list(found.items())[:1]}
-    silent = [node for node in nodes if node not in answers]
-    if silent and 2 * len(answers) >= len(nodes):
+    silent = [node for node in nodes if node not in answers] if answers else []
+    if len(silent) <= max(1, len(nodes) // _FEW):
         unfit |= {
             node: "the node test failed there" if node in broken else f"no answer within {seconds:.0f} s"
             for node in silent
             if node in broken or timed_out
         }
-    unknown = [node for node in silent if node not in unfit]
+    unknown = [node for node in nodes if node not in answers and node not in unfit]
     if unknown:
         notes.append(f"nothing is known of {len(unknown)} of {len(nodes)} nodes: they gave no answer")
     notes += dict.fromkeys(note for answer in answers.values() for note in answer.notes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,7 +14,6 @@ from pretrainctl.health.entries import LIST_VARIABLE, ExclusionList
 from pretrainctl.health.exclusion import ListedNode, lifetime, listed, scrub, to_avoid
 from pretrainctl.records.launch import Launch
 from pretrainctl.records.nodes import ExclusionEntry
-from pretrainctl.records.run import RunRecord
 from pretrainctl.runs import ledger
 from pretrainctl.runs.folder import RunFolder
 from pretrainctl.schema import ClusterProfile
@@ -22,7 +21,17 @@ from pretrainctl.slurm.avoidance import choose
 from pretrainctl.slurm.client import Slurm
 from pretrainctl.slurm.nodes import expand, fold
 
-__all__ = ["Avoided", "add_found", "avoid", "avoid_at_submit", "list_folder", "list_of", "push", "release"]
+__all__ = [
+    "Avoided",
+    "add_found",
+    "avoid",
+    "avoid_at_submit",
+    "list_folder",
+    "list_of",
+    "push",
+    "release",
+    "script_excludes",
+]
 
 _FOLDER = ".nodes"
 _MOST_EVIDENCE = 8
@@ -55,8 +64,9 @@ class Avoided:
 
 def avoid_at_submit(run: RunFolder, launch: Launch, slurm: Slurm) -> Avoided:
     """What a new job of a run keeps off."""
-    partition = run.record.plan.get("queue", {}).get("partition")
-    return avoid(slurm, list_of(run), launch, partition=partition, own=_script_excludes(run.record))
+    plan = run.record.plan
+    own = script_excludes(plan.get("directives", {}))
+    return avoid(slurm, list_of(run), launch, partition=plan.get("queue", {}).get("partition"), own=own)
 
 
 def avoid(slurm: Slurm, nodes: ExclusionList, launch: Launch, *, partition: str | None, own: str) -> Avoided:
@@ -93,10 +103,9 @@ def _show(node: ListedNode) -> str:
     return f"{node.node} ({node.newest.cause}, until {until})"
 
 
-def _script_excludes(record: RunRecord) -> str:
-    """The nodes that the batch script of a run excludes by itself."""
-    options = record.plan.get("directives", {})
-    return str(options.get("exclude") or options.get("x") or "")
+def script_excludes(directives: Mapping[str, str]) -> str:
+    """The nodes that a batch script excludes by itself, as its options have them."""
+    return directives.get("exclude") or directives.get("x") or ""
 
 
 def _marked_by(run: RunFolder) -> frozenset[str]:
@@ -112,10 +121,10 @@ def push(run: RunFolder, slurm: Slurm, job_ids: Iterable[int], first: Sequence[s
     """Keep pending jobs of a run off `first`, then off what the list says now, and off nothing that only the list said
     before: what a person set on the job stays. Returns those of `first` that a job may get all the same."""
     jobs = list(job_ids)
-    wanted, ours = _now_and_ever(run)
+    wanted, ours = _now_and_ever(run, first)
     missed: list[str] = []
     for job in jobs if first or ours else ():
-        missed += slurm.exclude(job, tuple(dict.fromkeys((*first, *wanted))), ours=ours)
+        missed += slurm.exclude(job, wanted, ours=ours)
     return tuple(dict.fromkeys(node for node in missed if node in first))
 
 
@@ -128,14 +137,17 @@ def release(run: RunFolder, slurm: Slurm, job_id: int) -> None:
     slurm.exclude(job_id, wanted, ours=ours | _marked_by(run), held=True)
 
 
-def _now_and_ever(run: RunFolder) -> tuple[tuple[str, ...], frozenset[str]]:
-    """Nodes to keep off now, and all that the list ever named and the script does not; none where it cannot be read."""
+def _now_and_ever(run: RunFolder, first: Sequence[str] = ()) -> tuple[tuple[str, ...], frozenset[str]]:
+    """Nodes to keep off now: those that people listed, then `first`, then the others. And all that the list ever named
+    and the script does not. Where the list cannot be read, `first` is all that is known."""
     try:
         entries, _ = list_of(run).read()
     except OSError:
-        return (), frozenset()
-    wanted = tuple(node.node for node in to_avoid(listed(entries), time.time()))
-    own = expand(_script_excludes(run.record))
+        return tuple(first), frozenset()
+    nodes = to_avoid(listed(entries), time.time())
+    by_people = [node.node for node in nodes if node.by_person]
+    wanted = tuple(dict.fromkeys((*by_people, *first, *(node.node for node in nodes))))
+    own = expand(script_excludes(run.record.plan.get("directives", {})))
     return wanted, frozenset(entry.node for entry in entries.values() if entry.node not in own)
 
 

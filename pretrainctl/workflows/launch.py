@@ -21,7 +21,7 @@ from pretrainctl.runs import folder, ledger, snapshot
 from pretrainctl.runs.folder import RunFolder
 from pretrainctl.schema.plan import Plan
 from pretrainctl.slurm.client import Slurm
-from pretrainctl.workflows.exclusions import avoid, avoid_at_submit, list_folder
+from pretrainctl.workflows.exclusions import avoid, avoid_at_submit, list_folder, script_excludes
 from pretrainctl.workflows.plan import make_plan
 from pretrainctl.workflows.reach import find_slurm_conf, slurm_at
 from pretrainctl.workflows.render import render_bundle
@@ -110,7 +110,7 @@ def test_launch(recipe: str, cluster: str | None, *, set_values: Sequence[str], 
         script.write_text(bundle.files["job.sbatch"], encoding="utf-8")
         slurm = _slurm_for(plan)[1]
         nodes = ExclusionList(list_folder(plan.profile, folder.roots()[0]), plan.profile.name, slurm.cluster_name())
-        excluded = plan.directives.get("exclude", "")
+        excluded = script_excludes(plan.directives)
         avoided = avoid(slurm, nodes, record, partition=plan.queue.partition, own=excluded)
         said = slurm.test_only(script, avoided.options)
         return plan, f"{avoided.message}\n{said}".strip()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import queue
 import threading
 import time
 from collections.abc import Mapping, Sequence
 
-from pretrainctl.errors import PretrainctlError
+from pretrainctl.errors import LedgerError, PretrainctlError
 from pretrainctl.health.exclusion import scrub
 from pretrainctl.records.nodes import ExclusionEntry
 from pretrainctl.records.run import Diagnosis
@@ -70,13 +71,12 @@ class NodeListing:
 
     def add_past(self, attempt: int, diagnosis: Diagnosis) -> None:
         """List the nodes of an attempt that died before it could."""
-        events = ledger.read_events(self.attempt.run.path)
-        if not any(
-            (event.attempt == attempt and event.kind == "attempt_ended")
-            or (event.kind == "batch_host_lost" and event.data.get("attempt") == attempt)
-            for event in events
-        ):
-            self.add_diagnosed(diagnosis, ())
+        with contextlib.suppress(OSError, LedgerError):
+            events = ledger.read_events(self.attempt.run.path)
+            ended = any(event.attempt == attempt and event.kind == "attempt_ended" for event in events)
+            lost = any(event.kind == "batch_host_lost" and event.data.get("attempt") == attempt for event in events)
+            if not ended and not lost:
+                self.add_diagnosed(diagnosis, ())
 
     def add_diagnosed(self, diagnosis: Diagnosis, history: Sequence[RestartSummary]) -> None:
         """List the nodes on which a diagnosis lays the end of a restart, the last of `history`."""

@@ -9,6 +9,7 @@ import time
 from collections.abc import Collection, Mapping
 
 from pretrainctl import process
+from pretrainctl.errors import PretrainctlError
 from pretrainctl.health import verdict
 from pretrainctl.liveness.beat import TOKEN_VARIABLE
 from pretrainctl.records import codec, contract
@@ -65,7 +66,7 @@ class NodesUnderTest:
                     stdout=log.fileno(),
                     stderr=log.fileno(),
                 )
-        except OSError as error:
+        except (OSError, PretrainctlError) as error:
             self.attempt.event("note", f"the nodes are not tested: {error}")
 
     def finish(self) -> NodeTest | None:

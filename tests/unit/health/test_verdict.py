@@ -57,8 +57,10 @@ def test_a_node_without_an_answer() -> None:
     assert silent.unfit == {"n4": "no answer within 20 s"}
     aborted = judged(*well("n1", "n2", "n3"))
     assert (aborted.unfit, aborted.notes) == ({}, ("nothing is known of 1 of 4 nodes: they gave no answer",))
-    broken = judged(*well("n1", "n2"), broken={"n4"})
+    broken = judged(*well("n1", "n2", "n3"), broken={"n4"})
     assert broken.unfit == {"n4": "the node test failed there"}
+    several = judged(*well("n1", "n2"), broken={"n4"}, timed_out=True)
+    assert (several.unfit, several.notes) == ({}, ("nothing is known of 2 of 4 nodes: they gave no answer",))
     nobody = judged(timed_out=True, broken=set(NODES))
     assert (nobody.unfit, nobody.notes) == ({}, ("nothing is known of 4 of 4 nodes: they gave no answer",))
 
