@@ -25,6 +25,8 @@ LIST_VARIABLE = "PRETRAINCTL_NODES"
 """Folder of the node exclusion lists, over the profile's `node_list`."""
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
+_LATEST = 1e11
+"""Epoch seconds, far beyond what any clock shows: a greater number cannot be printed as a date."""
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -74,6 +76,8 @@ class ExclusionList:
                 continue
             if not _NODE.fullmatch(entry.node):
                 problems.append(f"{self.path / name} names no node: {entry.node!r}")
+            elif not (0 <= entry.time < _LATEST and 0 <= entry.expires < _LATEST):
+                problems.append(f"{self.path / name} has times that are none: {entry.time:g}, {entry.expires:g}")
             elif self._is_ours(entry):
                 entries[name] = entry
             else:

@@ -21,7 +21,7 @@ from pretrainctl.runs import folder, ledger, snapshot
 from pretrainctl.runs.folder import RunFolder
 from pretrainctl.schema.plan import Plan
 from pretrainctl.slurm.client import Slurm
-from pretrainctl.workflows.exclusions import avoid, avoid_at_submit, list_folder, script_excludes
+from pretrainctl.workflows.exclusions import Avoided, avoid, avoid_at_submit, list_folder, script_excludes
 from pretrainctl.workflows.plan import make_plan
 from pretrainctl.workflows.reach import find_slurm_conf, slurm_at
 from pretrainctl.workflows.render import render_bundle
@@ -137,9 +137,9 @@ def queue_jobs(
     """
     run.refuse_if_moved()
     job_ids: list[int] = []
-    avoided = avoid_at_submit(run, launch, slurm)
-    messages = [avoided.message] if avoided.message else []
     count = (1 if launch.chain == "inside" else 1 + launch.chained_jobs) - already
+    avoided = avoid_at_submit(run, launch, slurm) if count > 0 else Avoided()
+    messages = [avoided.message] if avoided.message else []
     for _ in range(count):
         options = ["--dependency=singleton", *avoided.options]
         submission = slurm.submit(run.script, job_name=launch.job_name, options=options, known=job_ids)

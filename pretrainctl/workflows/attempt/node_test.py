@@ -91,6 +91,11 @@ class NodesUnderTest:
             self._child.signal(signal.SIGTERM)  # srun ends what hangs of the step; that is not waited for
         return self._judge(answers, broken, timed_out=over and not ended)
 
+    def stop(self) -> None:
+        """End the srun of a test that nobody waited for, or that hangs; the rest of it is left to Slurm."""
+        if self._child is not None:
+            self._child.stop(grace=0.2)
+
     def _said(self) -> str:
         try:
             return (self._folder / "srun.log").read_text(encoding="utf-8", errors="replace")

@@ -21,11 +21,9 @@ from pretrainctl.runs.claim import claim, rival
 from pretrainctl.runs.folder import RunFolder
 from pretrainctl.runs.state import fold
 from pretrainctl.slurm.client import Slurm
-from pretrainctl.slurm.nodes import fold as fold_nodes
 from pretrainctl.workflows.attempt.chain import Chain
 from pretrainctl.workflows.attempt.context import Attempt, this_job
-from pretrainctl.workflows.attempt.node_listing import NODE_TEST, NodeListing
-from pretrainctl.workflows.attempt.node_test import NodesUnderTest
+from pretrainctl.workflows.attempt.node_choice import NodeChoice
 from pretrainctl.workflows.attempt.node_watch import NodeWatch
 from pretrainctl.workflows.attempt.patience import MAY_PASS, Patience, say
 from pretrainctl.workflows.attempt.restart import Restart, RestartEnd
@@ -114,55 +112,40 @@ def _carry(attempt: Attempt, chain: Chain, patience: Patience) -> tuple[Decision
         return Decision(Action.STOP, f"stopped before: {state.stopped}"), "user_cancel"
     watch = NodeWatch(attempt)
     watch.start()
-    test = NodesUnderTest(attempt, watch)
-    test.start()
-    listing = NodeListing(attempt)
+    nodes = NodeChoice(attempt, watch, chain)
+    nodes.start()
     try:
         chain.ensure()
         past = patience.until("the last attempt's end", lambda: _look_back(attempt))
         if past is not None:
             attempt.event("looked_back", past.diagnosis.message, {"class": past.diagnosis.failure_class})
-            listing.add_past(past.attempt, past.diagnosis)
+            nodes.listing.add_past(past.attempt, past.diagnosis)
             if past.stop is not None:
                 return past.stop, past.diagnosis.failure_class
-        return _train(attempt, watch, chain, test, listing)
+        return _train(attempt, watch, chain, nodes)
     finally:
         watch.stop()
-        listing.tell(wait=True)
+        nodes.stop()
 
 
 def _look_back(attempt: Attempt) -> Past | None:
     return look_back(attempt.run, attempt.slurm, before=attempt.number)
 
 
-def _train(
-    attempt: Attempt, watch: NodeWatch, chain: Chain, test: NodesUnderTest, listing: NodeListing
-) -> tuple[Decision, str]:
+def _train(attempt: Attempt, watch: NodeWatch, chain: Chain, nodes: NodeChoice) -> tuple[Decision, str]:
     needed = attempt.launch.srun.nodes
     patience = Patience(attempt.signals, idle=watch.poll)
-    watch.wait_for_first_beats()
+    nodes.settle()
     number = 0
-    tested = test.finish()
-    unfit, slow = (tested.unfit, tested.slow) if tested is not None else ({}, {})
-    left_out: set[str] = set(unfit)
-    for node, why in unfit.items():
-        listing.add(node, NODE_TEST, why)
     while True:
-        listing.add_dead(watch.dead)
-        listing.tell()
-        usable = [node for node in watch.healthy() if node not in left_out]
-        usable.sort(key=lambda node: node in slow)  # left out where there is a spare
+        usable = nodes.usable()
         if len(usable) < needed:
-            avoided = chain.keep_off(tuple(dict.fromkeys((*watch.dead, *left_out))))
-            if number == 0 and not avoided and left_out and len(watch.healthy()) >= needed:
-                attempt.event("note", f"trains on {fold_nodes(sorted(left_out))} all the same: no other nodes are left")
-                left_out.clear()
-                continue
+            avoided = nodes.keep_off()
             if number == 0 and not avoided:
+                if nodes.take_unfit(needed):
+                    continue
                 patience.pause(_IDLE_PAUSE)  # until Slurm knows, the chained job would get the same nodes
-            reason = f"{len(usable)} healthy nodes are left, {needed} are needed"
-            reason += f"; unfit: {', '.join(unfit)}" if unfit else ""
-            return Decision(Action.HAND_OVER, reason), FailureClass.NODE_FAILURE.value
+            return Decision(Action.HAND_OVER, nodes.lack(needed)), FailureClass.NODE_FAILURE.value
         resume_tag = patience.until("the checkpoints", functools.partial(_open_gate, attempt, number))
         restart = Restart(attempt, watch, chain, number, usable[:needed], resume_tag)
         patience.until("the run folder, and Slurm", restart.prepare)
@@ -193,12 +176,12 @@ def _train(
         )
         patience.until("the ledger", attempt.write_events)
         history = patience.until("the ledger", functools.partial(restart_summaries, attempt.run, attempt.number))
-        listing.add_diagnosed(diagnosis, history)
+        nodes.listing.add_diagnosed(diagnosis, history)
         decision = _stopped_meanwhile(attempt, diagnosis) or decisions.decide(
             diagnosis,
             history,
             attempt.launch.recovery,
-            healthy_nodes=len(set(watch.healthy()) - left_out),
+            healthy_nodes=nodes.count(),
             needed_nodes=needed,
             job_is_ending=attempt.signals.terminated or attempt.signals.time_limit_near,
         )
@@ -207,9 +190,9 @@ def _train(
             f"{decision.action.value}: {decision.reason}",
             {"action": decision.action.value, "exclude": list(decision.exclude)},
         )
-        left_out |= set(decision.exclude)
+        nodes.leave_out(decision.exclude)
         if decision.action is not Action.RESTART_HERE:
-            chain.keep_off(tuple(dict.fromkeys((*watch.dead, *left_out))))
+            nodes.keep_off()
             return decision, diagnosis.failure_class
         changed = _wait(attempt, watch, patience, diagnosis, decision.pause)
         if changed is not None:

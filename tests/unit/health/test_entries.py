@@ -57,11 +57,13 @@ def test_what_cannot_be_used_is_told_and_hides_nothing(nodes: ExclusionList) -> 
     (nodes.path / "torn.json").write_text(json.dumps(whole)[:40])
     (nodes.path / "other.json").write_text(json.dumps({**whole, "slurm_cluster": "dcgp"}))
     (nodes.path / "path.json").write_text(json.dumps({**whole, "node": "/etc/passwd"}))
+    (nodes.path / "late.json").write_text(json.dumps({**whole, "expires": float("inf")}))
     (nodes.path / ".aside.json").write_text("")
     entries, problems = nodes.read()
     assert list(entries) == [name]
-    assert [problem.split(" ")[0].rsplit("/", 1)[1] for problem in problems] == ["other.json", "path.json", "torn.json"]
-    assert "is of leonardo@dcgp, and is not used here" in problems[0]
+    named = [problem.split(" ")[0].rsplit("/", 1)[1] for problem in problems]
+    assert named == ["late.json", "other.json", "path.json", "torn.json"]
+    assert "is of leonardo@dcgp, and is not used here" in problems[1]
 
 
 def test_an_entry_of_another_cluster_or_of_no_node_is_refused(nodes: ExclusionList) -> None:
