@@ -14,6 +14,7 @@ from pretrainctl.records.launch import (
     CheckpointLayout,
     Launch,
     LivenessRule,
+    NodeTestRule,
     RecoveryRule,
     SrunShape,
 )
@@ -75,6 +76,7 @@ def launch(plan: Plan, identity: RunIdentity) -> tuple[Launch, TrainingSettings 
         tokens_per_step=geometry.tokens_per_step,
         liveness=LivenessRule(**profile.liveness.model_dump()),
         recovery=RecoveryRule(**recipe.recovery.model_dump()),
+        node_test=_node_test(plan, python),
         container=_container(plan, identity, directory),
         torchrun=() if profile.tasks.launcher == "direct" else _torchrun(plan, python),
     )
@@ -118,6 +120,11 @@ def checkpoint_layout(plan: Plan, directory: Path) -> CheckpointLayout:
 def model_shape(recipe: Recipe) -> ModelShape:
     """The shape of a recipe's model as the trainer reads it: that of one expert, where there are several."""
     return ModelShape(**recipe.model.model_dump(exclude={"experts"}))
+
+
+def _node_test(plan: Plan, python: str) -> NodeTestRule:
+    seconds = plan.recipe.node_test or plan.profile.node_test
+    return NodeTestRule(0.0 if seconds == "off" else float(seconds), plan.gpus_per_node, python)
 
 
 def _chain(plan: Plan) -> Any:

@@ -11,6 +11,7 @@ Run folder::
     checkpoints/                        unless the recipe names another path; owner.json in it says whose they are
     attempts/0001/attempt.json          one start of the batch script (records.run.AttemptRecord)
     attempts/0001/events/000001.json
+    attempts/0001/node-test/            the test of all nodes before it trained: probe.py, srun.log, result.json
     attempts/0001/restart-0/            one srun of the training program
         metrics.jsonl                   written by rank 0: records.sample lines
         end.json                        written by rank 0 after a barrier (End): the proof of how it ended

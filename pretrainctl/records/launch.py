@@ -14,6 +14,7 @@ __all__ = [
     "CheckpointLayout",
     "Launch",
     "LivenessRule",
+    "NodeTestRule",
     "RecoveryRule",
     "SrunShape",
 ]
@@ -93,6 +94,18 @@ class LivenessRule:
 
 
 @dataclass(frozen=True)
+class NodeTestRule:
+    """All nodes are tested at the start of an attempt, for at most `seconds`; 0 = not at all.
+
+    `python` runs the test, inside the container where there is one; each node must show `gpus` GPUs.
+    """
+
+    seconds: float = 0.0
+    gpus: int = 0
+    python: str = "python3"
+
+
+@dataclass(frozen=True)
 class RecoveryRule:
     """Limits of going on by itself.
 
@@ -133,6 +146,7 @@ class Launch:
     tokens_per_step: int
     liveness: LivenessRule = field(default_factory=LivenessRule)
     recovery: RecoveryRule = field(default_factory=RecoveryRule)
+    node_test: NodeTestRule = field(default_factory=NodeTestRule)
     resume_arguments: tuple[str, ...] = ()
     """Added to `program` by task.sh when there is a tag to resume from; `{tag}` in them is that tag."""
     container: tuple[str, ...] = ()

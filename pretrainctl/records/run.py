@@ -40,6 +40,8 @@ EventKind = Literal[
     "chained",
     "chain_refused",
     "looked_back",
+    "nodes_tested",
+    "node_listed",
     "checkpoint_gate",
     "restart_started",
     "node_dead",
@@ -62,7 +64,8 @@ class RunRecord:
 
     `run_id` is fixed at the first submission (letters, digits, - and _, at most 64) and is the tracker's run id
     in every attempt; `name` is what people typed. `slurm_conf` and `slurm_cluster` say which Slurm it was submitted
-    to: the path of its configuration, empty for that of the host, and Slurm's own name of the cluster.
+    to: the path of its configuration, empty for that of the host, and Slurm's own name of the cluster. `node_list` is
+    the folder of the node exclusion lists, empty for the one beside the run's own folder.
     """
 
     name: str
@@ -77,6 +80,7 @@ class RunRecord:
     digests: Mapping[str, str] = field(default_factory=dict)
     slurm_conf: str = ""
     slurm_cluster: str = ""
+    node_list: str = ""
 
 
 @dataclass(frozen=True)

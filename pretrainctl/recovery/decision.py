@@ -26,6 +26,7 @@ __all__ = [
     "decide",
     "decide_after_attempt",
     "hint_of",
+    "left_out",
     "progress_gate",
     "stops_chain",
 ]
@@ -115,7 +116,7 @@ def decide(
     # What is full may be emptied, what lasts may be repaired, within the pauses: they cost less than a night.
     if forbidden is not None and (not pauses or times > len(pauses)):
         return forbidden
-    exclude = _left_out(diagnosis, history)
+    exclude = left_out(diagnosis, history)
     if POLICIES[kind].course is Course.HAND_OVER:
         return Decision(Action.HAND_OVER, diagnosis.message, exclude)
     if POLICIES[kind].course in _ONCE and times > max(1, len(pauses)):
@@ -150,8 +151,8 @@ def decide_after_attempt(
     return stops_chain(diagnosis) or progress_gate(history, rule)
 
 
-def _left_out(diagnosis: Diagnosis, history: Sequence[RestartSummary]) -> tuple[str, ...]:
-    """Nodes to go on without."""
+def left_out(diagnosis: Diagnosis, history: Sequence[RestartSummary]) -> tuple[str, ...]:
+    """The nodes that a diagnosis names and its class lays it on: those to go on without."""
     kind = FailureClass(diagnosis.failure_class)
     if POLICIES[kind].course is Course.EXCLUDE_NODE and diagnosis.confidence != "low":
         return diagnosis.nodes

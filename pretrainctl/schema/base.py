@@ -27,6 +27,7 @@ __all__ = [
     "Size",
     "SlurmWord",
     "TaskVariable",
+    "TestTime",
     "Text",
     "TimeLimit",
     "VariableName",
@@ -188,6 +189,13 @@ TimeLimit = Annotated[
     WithJsonSchema({"type": "duration, `unknown` or null (no limit)"}),
 ]
 """A time limit of a site: a duration, `unknown`, or null where the site sets none."""
+TestTime = Annotated[
+    Annotated[int, Field(ge=5, le=120)] | Literal["off"],
+    BeforeValidator(lambda value: value if value in ("off", None) else _duration(value)),
+    PlainSerializer(_write_duration, when_used="json"),
+    WithJsonSchema({"type": "duration from 5s to 120s, or `off`"}),
+]
+"""How long a test may take, or `off`."""
 Size = Annotated[
     Annotated[int, Field(ge=1)] | Literal["unknown"],
     BeforeValidator(_limit(_typed(parse_size))),

@@ -20,6 +20,7 @@ from pretrainctl.schema.base import (
     Seconds,
     SlurmWord,
     TaskVariable,
+    TestTime,
     Text,
     TimeLimit,
     Word,
@@ -299,6 +300,10 @@ class ClusterProfile(Part):
     """How the next job comes into the queue."""
     liveness: Liveness = Liveness()
     """When a node counts as dead."""
+    node_test: TestTime = 20
+    """How long the test of all nodes at the start of each attempt may take; `off` = none is made."""
+    node_list: Path | None = None
+    """Folder of the node exclusion list; null = `.nodes` in the folder of the runs."""
     login_limit: TimeLimit = None
     """CPU time that a process may use on a login node."""
     mail: Mail | None = None

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue, model_serializer, model_validator
 
-from pretrainctl.schema.base import Count, Part, Positive, Seconds, TaskVariable, Text, Word
+from pretrainctl.schema.base import Count, Part, Positive, Seconds, TaskVariable, TestTime, Text, Word
 from pretrainctl.schema.model import Model
 
 __all__ = [
@@ -259,6 +259,8 @@ class Recipe(Part):
     """How the next job comes into the queue."""
     recovery: Recovery = Recovery()
     """Limits of going on without a human."""
+    node_test: TestTime | None = None
+    """How long the test of all nodes at the start of each attempt may take, or `off`; null = as the profile says."""
     tracking: Tracking = Tracking()
     """Experiment tracking."""
     program: Program | None = None

@@ -16,7 +16,7 @@ from pretrainctl.errors import CommandError, MissingError, SlurmError
 from pretrainctl.records.job import Job, JobClass, StateMeaning
 from pretrainctl.slurm.avoidance import avoidance
 from pretrainctl.slurm.environment import clean_environment, query_environment
-from pretrainctl.slurm.nodes import fold
+from pretrainctl.slurm.nodes import expand, fold
 from pretrainctl.slurm.parse import (
     SACCT_FIELDS,
     SQUEUE_FORMAT,
@@ -225,14 +225,7 @@ class Slurm:
 
     def step_ids(self, job_id: int) -> dict[str, str]:
         """The ids (`123.0`) of a job's live Slurm steps, by step name."""
-        argv = (
-            "squeue",
-            *self._clusters,
-            "--steps",
-            f"--jobs={job_id}",
-            "--noheader",
-            f"--format={STEPS_FORMAT}",
-        )
+        argv = ("squeue", *self._clusters, "--steps", f"--jobs={job_id}", "--noheader", f"--format={STEPS_FORMAT}")
         return parse_steps(self._ask(argv, nothing=_NO_SUCH_JOB))
 
     def node_states(self, names: Sequence[str]) -> dict[str, NodeState]:
@@ -240,6 +233,12 @@ class Slurm:
         if not names:
             return {}
         return parse_sinfo(self._ask(self._sinfo(f"--nodes={','.join(names)}")))
+
+    def partition_nodes(self, partition: str = "") -> tuple[tuple[NodeState, ...], str]:
+        """The nodes of some partitions (`a,b`), and their names; those of Slurm's default one where none is named."""
+        said = self._ask(self._sinfo(f"--partition={partition}" if partition else "--all"))
+        default = re.search(r"^([^|\s]+)\*\|", said, re.MULTILINE)
+        return tuple(parse_sinfo(said).values()), partition or (default[1] if default else "")
 
     def _sinfo(self, chosen: str) -> tuple[str, ...]:
         return ("sinfo", *self._clusters, "--Node", chosen, "--noheader", f"--format={SINFO_FORMAT}")
@@ -274,8 +273,8 @@ class Slurm:
 
         A job that leaves within the grace time ends as COMPLETED, so afterwards nothing tells.
         """
-        fields = self._show_fields(job_id)
-        return bool(fields) and fields[0].get("PreemptTime", "None") not in {"None", "Unknown", ""}
+        fields = next(iter(self._show_fields(job_id)), {})
+        return fields.get("PreemptTime", "None") not in {"None", "Unknown", ""}
 
     def comment(self, job_id: int) -> str:
         """The comment on a job, empty for none."""
@@ -287,19 +286,20 @@ class Slurm:
         """Cancel jobs, or send them a signal; one that has ended already is no error."""
         if ids:
             chosen = (f"--signal={signal}",) if signal else ()
-            argv = ("scancel", *self._clusters, *chosen, *map(str, ids))
-            self._ask(argv, timeout=timeout, nothing=_NO_SUCH_JOB)
+            self._ask(("scancel", *self._clusters, *chosen, *map(str, ids)), timeout=timeout, nothing=_NO_SUCH_JOB)
 
-    def exclude(self, job_id: int, nodes: Sequence[str]) -> tuple[str, ...]:
+    def exclude(
+        self, job_id: int, nodes: Sequence[str], *, ours: Collection[str] = (), held: bool = False
+    ) -> tuple[str, ...]:
         """Keep a pending job off `nodes`, as far as `avoidance` lets it; returns those that it may get all the same."""
-        fields = self._show_fields(job_id)
+        fields = next(iter(self._show_fields(job_id)), {})
         if not fields:
             return ()
-        states = parse_sinfo(self._ask(self._sinfo(f"--partition={fields[0].get('Partition', '')}")))
-        avoided, more = avoidance(fields[0], states.values(), nodes)
-        if more:
-            self.update(job_id, "ExcNodeList", fold((*avoided, *more)))
-        return tuple(node for node in nodes if node not in avoided and node not in more)
+        states, _ = self.partition_nodes(fields.get("Partition", ""))
+        chosen = avoidance(fields, states, nodes, ours=ours, held=held)
+        if set(chosen) != set(expand(fields.get("ExcNodeList", ""))):
+            self.update(job_id, "ExcNodeList", fold(chosen))
+        return tuple(node for node in nodes if node not in chosen)
 
     def update(self, job_id: int, field: str, value: str) -> None:
         """Change one field of a job, by the name that scontrol gives it."""

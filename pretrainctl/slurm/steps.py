@@ -12,7 +12,7 @@ from pretrainctl.errors import InputError
 from pretrainctl.records.launch import SrunShape
 from pretrainctl.slurm.nodes import fold
 
-__all__ = ["beats_argv", "training_argv"]
+__all__ = ["beats_argv", "test_argv", "training_argv"]
 
 _WAIT = 60
 
@@ -47,6 +47,15 @@ def training_argv(shape: SrunShape, nodes: Sequence[str], *, step_name: str, tas
 
 def beats_argv(nodes: Sequence[str], *, step_name: str, task: Sequence[str]) -> tuple[str, ...]:
     """A small step beside the training: one task on each node, no GPU, which outlives the death of nodes."""
+    return _on_each(nodes, step_name, ("--gres=none",), task)
+
+
+def test_argv(nodes: Sequence[str], *, step_name: str, gpus: bool, task: Sequence[str]) -> tuple[str, ...]:
+    """A step of one task on each node, with all GPUs of the job or with none; its lines are printed whole."""
+    return _on_each(nodes, step_name, ("--label", *(() if gpus else ("--gres=none",))), task)
+
+
+def _on_each(nodes: Sequence[str], step_name: str, options: Sequence[str], task: Sequence[str]) -> tuple[str, ...]:
     return (
         "srun",
         f"--job-name={step_name}",
@@ -56,7 +65,7 @@ def beats_argv(nodes: Sequence[str], *, step_name: str, task: Sequence[str]) -> 
         "--cpus-per-task=1",
         f"--nodelist={fold(nodes)}",
         "--overlap",
-        "--gres=none",
+        *options,
         "--mem=0",
         "--no-kill",
         "--kill-on-bad-exit=0",

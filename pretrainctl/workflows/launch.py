@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pretrainctl.errors import InputError, MissingError, PretrainctlError, SlurmError
 from pretrainctl.frameworks.checkpoint_owner import own, release
+from pretrainctl.health.entries import ExclusionList
 from pretrainctl.records.launch import Launch
 from pretrainctl.records.run import RunRecord
 from pretrainctl.records.training import TrainingSettings
@@ -20,6 +21,7 @@ from pretrainctl.runs import folder, ledger, snapshot
 from pretrainctl.runs.folder import RunFolder
 from pretrainctl.schema.plan import Plan
 from pretrainctl.slurm.client import Slurm
+from pretrainctl.workflows.exclusions import Avoided, avoid, avoid_at_submit, list_folder, script_excludes
 from pretrainctl.workflows.plan import make_plan
 from pretrainctl.workflows.reach import find_slurm_conf, slurm_at
 from pretrainctl.workflows.render import render_bundle
@@ -61,6 +63,7 @@ def launch(
     folder.refuse_existing(run_dir)
     created = time.time()
     record, settings, bundle = render_bundle(plan, run_dir, python=python, salt=str(created))
+    node_list = str(list_folder(plan.profile, run_dir.parent))
     if settings is not None:
         _refuse_missing_data(settings)
     checkpoints = record.checkpoint.directory
@@ -70,7 +73,9 @@ def launch(
     if not confirm(plan, run_dir):
         return None
     first = not run_dir.parent.exists()
-    identity = replace(_identity(plan, record, created), slurm_conf=slurm_conf, slurm_cluster=slurm_cluster)
+    identity = replace(
+        _identity(plan, record, created), slurm_conf=slurm_conf, slurm_cluster=slurm_cluster, node_list=node_list
+    )
     run = folder.create(run_dir, identity, bundle)
     try:
         for file, text in snapshot.take_snapshot(Path.cwd()).items():
@@ -103,7 +108,12 @@ def test_launch(recipe: str, cluster: str | None, *, set_values: Sequence[str], 
     with tempfile.TemporaryDirectory(prefix="pretrainctl-") as aside:
         script = Path(aside) / "job.sbatch"
         script.write_text(bundle.files["job.sbatch"], encoding="utf-8")
-        return plan, _slurm_for(plan)[1].test_only(script)
+        slurm = _slurm_for(plan)[1]
+        nodes = ExclusionList(list_folder(plan.profile, folder.roots()[0]), plan.profile.name, slurm.cluster_name())
+        excluded = script_excludes(plan.directives)
+        avoided = avoid(slurm, nodes, record, partition=plan.queue.partition, own=excluded)
+        said = slurm.test_only(script, avoided.options)
+        return plan, f"{avoided.message}\n{said}".strip()
 
 
 def _slurm_for(plan: Plan) -> tuple[str, Slurm]:
@@ -127,13 +137,15 @@ def queue_jobs(
     """
     run.refuse_if_moved()
     job_ids: list[int] = []
-    messages: list[str] = []
     count = (1 if launch.chain == "inside" else 1 + launch.chained_jobs) - already
+    avoided = avoid_at_submit(run, launch, slurm) if count > 0 else Avoided()
+    messages = [avoided.message] if avoided.message else []
     for _ in range(count):
-        submission = slurm.submit(
-            run.script, job_name=launch.job_name, options=["--dependency=singleton"], known=job_ids
-        )
-        ledger.append(run.path, "submitted", f"submitted job {submission.job_id}", data={"job_id": submission.job_id})
+        options = ["--dependency=singleton", *avoided.options]
+        submission = slurm.submit(run.script, job_name=launch.job_name, options=options, known=job_ids)
+        said = f"submitted job {submission.job_id}" + (f"; {avoided.message}" if avoided.message else "")
+        data = {"job_id": submission.job_id, "exclude": list(avoided.nodes)}
+        ledger.append(run.path, "submitted", said, data=data)
         job_ids.append(submission.job_id)
         messages += [message for message in submission.messages if message not in messages]
     return tuple(job_ids), tuple(messages)

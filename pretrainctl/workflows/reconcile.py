@@ -16,6 +16,7 @@ from pretrainctl.runs.state import RunState, fold
 from pretrainctl.slurm.client import Slurm
 from pretrainctl.workflows.attempt.witness import end_headless_job
 from pretrainctl.workflows.control import Outcome
+from pretrainctl.workflows.exclusions import push, release
 from pretrainctl.workflows.launch import queue_jobs
 from pretrainctl.workflows.look_back import look_back
 from pretrainctl.workflows.reach import reach_own
@@ -147,6 +148,7 @@ def _carry_on(run: RunFolder, events: Sequence[Event], slurm: Slurm, jobs: Seque
     launch = run.launch()
     if queued or running:
         freed = _free_held(run, slurm, jobs)
+        push(run, slurm, [job.job_id for job in jobs if job.is_waiting and job.reason != _HELD_FOR_NODES])
         submitted: tuple[int, ...] = ()
         if launch.chain == "prequeued":
             submitted, _ = queue_jobs(run, launch, slurm, already=len(queued) + len(running))
@@ -171,16 +173,16 @@ def _carry_on(run: RunFolder, events: Sequence[Event], slurm: Slurm, jobs: Seque
 
 
 def _free_held(run: RunFolder, slurm: Slurm, jobs: Sequence[Job]) -> str:
-    """Let queued jobs go to any node where too few were left to them; what was done, empty for nothing.
+    """Let queued jobs go to more nodes where too few were left to them; what was done, empty for nothing.
 
     Slurm holds them for ever, also when the nodes that they avoid are well again.
     """
     held = [job.job_id for job in jobs if job.is_waiting and job.reason == _HELD_FOR_NODES]
     for job_id in held:
-        slurm.update(job_id, "ExcNodeList", "")
+        release(run, slurm, job_id)
     if not held:
         return ""
-    done = f"job {', '.join(map(str, held))} was held ({_HELD_FOR_NODES}): it may go to any node now"
+    done = f"job {', '.join(map(str, held))} was held ({_HELD_FOR_NODES}): it avoids no more than it can do without now"
     ledger.append(run.path, "note", done, data={"job_ids": held})
     return done
 

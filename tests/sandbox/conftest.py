@@ -32,10 +32,12 @@ def sandbox() -> Iterator[Sandbox]:
 
 @pytest.fixture(autouse=True)
 def _tidy(request: pytest.FixtureRequest) -> Iterator[None]:
-    """After each test on the sandbox: no job left, every node back."""
+    """After each test on the sandbox: no job left, every node back, and none on the exclusion list."""
     yield
     if "sandbox" in request.fixturenames:
         request.getfixturevalue("sandbox").reset()
+    if "site" in request.fixturenames:
+        shutil.rmtree(request.getfixturevalue("site").folder / "runs" / ".nodes", ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,7 @@ from pretrainctl.slurm.client import Slurm
 from pretrainctl.slurm.refusals import read_refusal
 from pretrainctl.workflows.attempt.context import Attempt
 from pretrainctl.workflows.attempt.patience import Patience, say
+from pretrainctl.workflows.exclusions import avoid_at_submit, push
 
 __all__ = ["Chain"]
 
@@ -88,10 +89,11 @@ class Chain:
         if queued:
             self._say("note", f"job {queued[0]} is queued already", {"job_ids": queued})
         else:
-            submission = self._slurm.submit(
-                self._run.script, options=["--dependency=singleton"], job_name=self._launch.job_name
-            )
-            self._say("chained", f"queued chained job {submission.job_id}", {"job_id": submission.job_id})
+            avoided = avoid_at_submit(self._run, self._launch, self._slurm)
+            options = ["--dependency=singleton", *avoided.options]
+            submission = self._slurm.submit(self._run.script, options=options, job_name=self._launch.job_name)
+            said = f"queued chained job {submission.job_id}" + (f"; {avoided.message}" if avoided.message else "")
+            self._say("chained", said, {"job_id": submission.job_id, "exclude": list(avoided.nodes)})
         self._missing = False
 
     def cancel(self) -> None:
@@ -112,7 +114,7 @@ class Chain:
         kept: tuple[str, ...] = ()
         try:
             for job in self._queued() if nodes else ():
-                kept = self._slurm.exclude(job, nodes)
+                kept = push(self._run, self._slurm, [job], nodes)
                 if kept:
                     message = f"job {job} may get {', '.join(kept)} again: without, too few nodes are in service"
                     self._say("note", message)

@@ -23,6 +23,7 @@ from pretrainctl.runs.state import fold
 from pretrainctl.slurm.client import Slurm
 from pretrainctl.workflows.attempt.chain import Chain
 from pretrainctl.workflows.attempt.context import Attempt, this_job
+from pretrainctl.workflows.attempt.node_choice import NodeChoice
 from pretrainctl.workflows.attempt.node_watch import NodeWatch
 from pretrainctl.workflows.attempt.patience import MAY_PASS, Patience, say
 from pretrainctl.workflows.attempt.restart import Restart, RestartEnd
@@ -111,36 +112,40 @@ def _carry(attempt: Attempt, chain: Chain, patience: Patience) -> tuple[Decision
         return Decision(Action.STOP, f"stopped before: {state.stopped}"), "user_cancel"
     watch = NodeWatch(attempt)
     watch.start()
+    nodes = NodeChoice(attempt, watch, chain)
+    nodes.start()
     try:
         chain.ensure()
         past = patience.until("the last attempt's end", lambda: _look_back(attempt))
         if past is not None:
             attempt.event("looked_back", past.diagnosis.message, {"class": past.diagnosis.failure_class})
+            nodes.listing.add_past(past.attempt, past.diagnosis)
             if past.stop is not None:
                 return past.stop, past.diagnosis.failure_class
-        return _train(attempt, watch, chain)
+        return _train(attempt, watch, chain, nodes)
     finally:
         watch.stop()
+        nodes.stop()
 
 
 def _look_back(attempt: Attempt) -> Past | None:
     return look_back(attempt.run, attempt.slurm, before=attempt.number)
 
 
-def _train(attempt: Attempt, watch: NodeWatch, chain: Chain) -> tuple[Decision, str]:
+def _train(attempt: Attempt, watch: NodeWatch, chain: Chain, nodes: NodeChoice) -> tuple[Decision, str]:
     needed = attempt.launch.srun.nodes
     patience = Patience(attempt.signals, idle=watch.poll)
-    watch.wait_for_first_beats()
+    nodes.settle()
     number = 0
-    left_out: set[str] = set()
     while True:
-        usable = [node for node in watch.healthy() if node not in left_out]
+        usable = nodes.usable()
         if len(usable) < needed:
-            avoided = chain.keep_off(tuple(dict.fromkeys((*watch.dead, *left_out))))
+            avoided = nodes.keep_off()
             if number == 0 and not avoided:
+                if nodes.take_unfit(needed):
+                    continue
                 patience.pause(_IDLE_PAUSE)  # until Slurm knows, the chained job would get the same nodes
-            reason = f"{len(usable)} healthy nodes are left, {needed} are needed"
-            return Decision(Action.HAND_OVER, reason), FailureClass.NODE_FAILURE.value
+            return Decision(Action.HAND_OVER, nodes.lack(needed)), FailureClass.NODE_FAILURE.value
         resume_tag = patience.until("the checkpoints", functools.partial(_open_gate, attempt, number))
         restart = Restart(attempt, watch, chain, number, usable[:needed], resume_tag)
         patience.until("the run folder, and Slurm", restart.prepare)
@@ -170,11 +175,13 @@ def _train(attempt: Attempt, watch: NodeWatch, chain: Chain) -> tuple[Decision, 
             },
         )
         patience.until("the ledger", attempt.write_events)
+        history = patience.until("the ledger", functools.partial(restart_summaries, attempt.run, attempt.number))
+        nodes.listing.add_diagnosed(diagnosis, history)
         decision = _stopped_meanwhile(attempt, diagnosis) or decisions.decide(
             diagnosis,
-            patience.until("the ledger", functools.partial(restart_summaries, attempt.run, attempt.number)),
+            history,
             attempt.launch.recovery,
-            healthy_nodes=len(set(watch.healthy()) - left_out),
+            healthy_nodes=nodes.count(),
             needed_nodes=needed,
             job_is_ending=attempt.signals.terminated or attempt.signals.time_limit_near,
         )
@@ -183,9 +190,9 @@ def _train(attempt: Attempt, watch: NodeWatch, chain: Chain) -> tuple[Decision, 
             f"{decision.action.value}: {decision.reason}",
             {"action": decision.action.value, "exclude": list(decision.exclude)},
         )
-        left_out |= set(decision.exclude)
+        nodes.leave_out(decision.exclude)
         if decision.action is not Action.RESTART_HERE:
-            chain.keep_off(tuple(dict.fromkeys((*watch.dead, *left_out))))
+            nodes.keep_off()
             return decision, diagnosis.failure_class
         changed = _wait(attempt, watch, patience, diagnosis, decision.pause)
         if changed is not None:

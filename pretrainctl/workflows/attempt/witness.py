@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import getpass
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,12 +19,15 @@ from pathlib import Path
 from pretrainctl.errors import PretrainctlError, SlurmError
 from pretrainctl.liveness.beat import TOKEN_VARIABLE, answers
 from pretrainctl.records import contract
+from pretrainctl.records.nodes import ExclusionEntry
 from pretrainctl.records.run import AttemptRecord
+from pretrainctl.recovery.policies import FailureClass
 from pretrainctl.runs import ledger
 from pretrainctl.runs.folder import RunFolder
 from pretrainctl.runs.requests import ask_again
 from pretrainctl.runs.state import AttemptState, fold
 from pretrainctl.slurm.client import Slurm
+from pretrainctl.workflows.exclusions import add_found, list_of, push
 
 __all__ = ["end_headless_job", "witness"]
 
@@ -35,6 +40,8 @@ _PATIENCE = 1800.0
 _LONGEST_PAUSE = 30.0
 _LONGEST_TRY = 5.0
 """Seconds that a direct try may take."""
+_LISTING = 2.0
+"""Seconds that an entry of the node exclusion list may take."""
 _SAVE_PATIENCE = 180.0
 """Seconds that ranks which train without an attempt may take to save."""
 
@@ -89,7 +96,7 @@ def end_headless_job(
     for queued in slurm.queued(run.record.job_name):
         if queued.is_waiting:
             with contextlib.suppress(SlurmError):
-                slurm.exclude(queued.job_id, [record.host])
+                push(run, slurm, [queued.job_id], [record.host])
     if is_there():
         return False
     message = f"batch host {record.host} of job {record.job_id} is lost ({how}): the job is cancelled, the next goes on"
@@ -97,8 +104,32 @@ def end_headless_job(
     known = _state(run, record)
     if known is None or not known.lost_host:
         ledger.append(run.path, "batch_host_lost", message, data=data)
+        # Aside: the list may lie in a file system that does not answer, and the cancel ends this process too.
+        listing = threading.Thread(target=_list_host, args=(run, record, how), daemon=True)
+        listing.start()
+        listing.join(_LISTING)
     slurm.cancel([record.job_id])
     return True
+
+
+def _list_host(run: RunFolder, record: AttemptRecord, how: str) -> None:
+    """Put the batch host onto the node exclusion list; where that cannot be written, the cancel matters more."""
+    nodes = list_of(run)
+    entry = ExclusionEntry(
+        kind="exclude",
+        cluster=nodes.cluster,
+        slurm_cluster=nodes.slurm_cluster,
+        node=record.host,
+        cause=FailureClass.NODE_FAILURE.value,
+        reason=f"the batch host of a job was lost ({how})",
+        user=getpass.getuser(),
+        time=time.time(),
+        run=run.record.name,
+        attempt=record.attempt,
+        job_id=record.job_id,
+    )
+    with contextlib.suppress(OSError, PretrainctlError, ValueError):
+        add_found(nodes, entry)
 
 
 def _state(run: RunFolder, record: AttemptRecord) -> AttemptState | None:

@@ -12,6 +12,7 @@ from pretrainctl.records.job import Job, JobClass, StateMeaning
 from pretrainctl.records.run import AttemptRecord
 from pretrainctl.runs import ledger
 from pretrainctl.workflows.attempt.witness import end_headless_job
+from pretrainctl.workflows.exclusions import list_of
 
 
 class Slurm:
@@ -37,12 +38,15 @@ class Slurm:
 def test_a_cancel_that_failed_is_given_again_and_the_event_is_written_once(tmp_path: Path) -> None:
     (tmp_path / "attempts" / "0001").mkdir(parents=True)
     ledger.append(tmp_path, "claimed", "claimed", attempt=1, data={"job_id": 7})
-    run = SimpleNamespace(path=tmp_path, record=SimpleNamespace(job_name="run"))
+    identity = {"name": "run", "cluster": "leonardo", "slurm_cluster": "boost", "node_list": str(tmp_path / "nodes")}
+    run = SimpleNamespace(path=tmp_path, record=SimpleNamespace(job_name="run", **identity))
     record, slurm = AttemptRecord(1, 7, 0, "node01", 1, ("node01", "node02"), 0.0), Slurm()
     with pytest.raises(SlurmError):
         end_headless_job(run, record, slurm, "closed")
     assert end_headless_job(run, record, slurm, "closed")
     assert slurm.cancelled == [7]
     assert [event.kind for event in ledger.read_events(tmp_path, 0)] == ["batch_host_lost"]
+    (entry,) = list_of(run).read()[0].values()
+    assert (entry.node, entry.cause, entry.job_id) == ("node01", "node_failure", 7)
     assert not end_headless_job(run, record, slurm, "closed", is_there=lambda: True)
     assert slurm.cancelled == [7]

@@ -1,0 +1,116 @@
+"""`pretrainctl nodes ...`: the node exclusion list of a cluster."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pretrainctl.cli import view
+from pretrainctl.units import parse_duration
+
+if TYPE_CHECKING:
+    from pretrainctl.workflows.nodes import Told
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Nodes that jobs keep off: what was found of them, and what people say.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+)
+
+Names = Annotated[list[str], typer.Argument(metavar="NODE...", help="Nodes as Slurm lists them: node[02-03].")]
+Cluster = Annotated[str | None, typer.Option("--cluster", "-c", help="Cluster profile; default: where we are.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command("list")
+def list_nodes(
+    cluster: Cluster = None,
+    everything: Annotated[bool, typer.Option("--all", help="Those whose time is over too.")] = False,
+    as_json: Json = False,
+) -> None:
+    """The nodes that jobs keep off now, why, and until when."""
+    from pretrainctl.workflows.nodes import survey
+
+    found = survey(cluster, everything=everything)
+    for problem in found.problems:
+        view.note(f"warning: {problem}")
+    if as_json:
+        view.print_json(found)
+        return
+    if not found.nodes:
+        view.note(f"nothing is listed in {found.path}")
+        return
+    view.print_table(
+        ("NODE", "UNTIL", "COUNT", "CAUSE", "FOUND", "BY", "REASON"),
+        [
+            (
+                node.node,
+                time.strftime("%Y-%m-%d %H:%M", time.localtime(node.expires)) if node.active else "over",
+                str(node.count),
+                node.cause,
+                view.ago(node.found),
+                node.run or node.user,
+                node.reason,
+            )
+            for node in found.nodes
+        ],
+    )
+
+
+@app.command()
+def exclude(
+    nodes: Names,
+    reason: Annotated[str, typer.Option(help="Why, for those who read the list.")],
+    how_long: Annotated[str, typer.Option("--for", help="How long: 12h, 7d.")] = "24h",
+    cluster: Cluster = None,
+    as_json: Json = False,
+) -> None:
+    """Keep jobs off nodes; jobs of yours that wait are told."""
+    from pretrainctl.workflows import nodes as workflow
+
+    _show(workflow.exclude(nodes, cluster, reason=reason, seconds=parse_duration(how_long)), as_json=as_json)
+
+
+@app.command()
+def forgive(
+    nodes: Names,
+    reason: Annotated[str, typer.Option(help="Why, for those who read the list.")] = "",
+    cluster: Cluster = None,
+    as_json: Json = False,
+) -> None:
+    """Let jobs go to nodes again: what was found of them counts no more."""
+    from pretrainctl.workflows import nodes as workflow
+
+    _show(workflow.forgive(nodes, cluster, reason=reason), as_json=as_json)
+
+
+@app.command()
+def report(
+    nodes: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NODE...", help="Nodes as node[02-03]; default: all that are kept off."),
+    ] = None,
+    cluster: Cluster = None,
+    as_json: Json = False,
+) -> None:
+    """Text for the site's help desk: what was found of nodes, when, in which jobs."""
+    from pretrainctl.workflows import nodes as workflow
+
+    text = workflow.report(nodes or [], cluster)
+    if as_json:
+        view.print_json({"report": text})
+    else:
+        print(text)
+
+
+def _show(told: Told, *, as_json: bool) -> None:
+    if as_json:
+        view.print_json(told)
+        return
+    print(told.message)
+    for note in told.notes:
+        view.note(note)

@@ -1,0 +1,66 @@
+"""Nodes: what the quick test of each said, and the entries of a cluster's node exclusion list."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+__all__ = ["ExclusionEntry", "NodeAnswer", "NodeTest"]
+
+
+@dataclass(frozen=True)
+class NodeAnswer:
+    """What the test said on one node, as `health.probe` prints it.
+
+    `failed` and `passed` are checks by name; of a failed one, why. `figures` are seconds of matmuls and what else was
+    measured. A check that is in none of both could not be made there.
+    """
+
+    node: str
+    time: float
+    failed: Mapping[str, str]
+    passed: tuple[str, ...]
+    figures: Mapping[str, float]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class NodeTest:
+    """`node-test/result.json` of an attempt: its nodes before it trained.
+
+    `unfit` and `slow` say why by node, `notes` what was found and is laid on no node, `seconds` how long it took.
+    """
+
+    nodes: tuple[str, ...]
+    answers: tuple[NodeAnswer, ...]
+    unfit: Mapping[str, str]
+    slow: Mapping[str, str]
+    notes: tuple[str, ...]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class ExclusionEntry:
+    """One file of a node exclusion list, never edited.
+
+    `cluster` and `slurm_cluster` are the profile's and Slurm's own name of the cluster. `cause` is a class of
+    `recovery`, `node_test`, or `person`; `reason` one line, `evidence` more of them. Times are epoch seconds.
+    A `forgive` names the files that do not count any more.
+    """
+
+    kind: Literal["exclude", "forgive"]
+    cluster: str
+    slurm_cluster: str
+    node: str
+    cause: str
+    reason: str
+    user: str
+    time: float
+    expires: float = 0.0
+    confidence: Literal["high", "medium", "low"] = "high"
+    run: str = ""
+    attempt: int = 0
+    job_id: int = 0
+    evidence: tuple[str, ...] = ()
+    forgives: tuple[str, ...] = field(default=())

@@ -1,0 +1,165 @@
+"""The node exclusion list of a run's cluster: which nodes its jobs keep off, and what is found of nodes."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pretrainctl.catalog import expand_home
+from pretrainctl.errors import PretrainctlError
+from pretrainctl.health.entries import LIST_VARIABLE, ExclusionList
+from pretrainctl.health.exclusion import ListedNode, lifetime, listed, scrub, to_avoid
+from pretrainctl.records.launch import Launch
+from pretrainctl.records.nodes import ExclusionEntry
+from pretrainctl.runs import ledger
+from pretrainctl.runs.folder import RunFolder
+from pretrainctl.schema import ClusterProfile
+from pretrainctl.slurm.avoidance import choose
+from pretrainctl.slurm.client import Slurm
+from pretrainctl.slurm.nodes import expand, fold
+
+__all__ = [
+    "Avoided",
+    "add_found",
+    "avoid",
+    "avoid_at_submit",
+    "list_folder",
+    "list_of",
+    "push",
+    "release",
+    "script_excludes",
+]
+
+_FOLDER = ".nodes"
+_MOST_EVIDENCE = 8
+_NODES_OF = {"node_dead": "node", "batch_host_lost": "node", "node_listed": "node", "decided": "exclude"}
+"""Events of a run that say which nodes its jobs are kept off, and under which key."""
+
+
+def list_folder(profile: ClusterProfile, runs: Path) -> Path:
+    """Where the node exclusion lists lie: what PRETRAINCTL_NODES names, the profile's `node_list`, or in the folder of
+    the runs."""
+    named = os.environ.get(LIST_VARIABLE) or profile.node_list
+    return expand_home(named).absolute() if named else runs / _FOLDER
+
+
+def list_of(run: RunFolder) -> ExclusionList:
+    """The list that the jobs of a run obey, and write."""
+    record = run.record
+    folder = Path(record.node_list) if record.node_list else run.path.parent / _FOLDER
+    return ExclusionList(folder, record.cluster, record.slurm_cluster)
+
+
+@dataclass(frozen=True)
+class Avoided:
+    """What a new job keeps off: options for sbatch, the nodes, and what is to be said of it, "" for nothing."""
+
+    options: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    message: str = ""
+
+
+def avoid_at_submit(run: RunFolder, launch: Launch, slurm: Slurm) -> Avoided:
+    """What a new job of a run keeps off."""
+    plan = run.record.plan
+    own = script_excludes(plan.get("directives", {}))
+    return avoid(slurm, list_of(run), launch, partition=plan.get("queue", {}).get("partition"), own=own)
+
+
+def avoid(slurm: Slurm, nodes: ExclusionList, launch: Launch, *, partition: str | None, own: str) -> Avoided:
+    """What a new job keeps off by a list.
+
+    `own` is the script's own list of nodes to exclude, which stays: sbatch takes one list only. As many nodes are
+    avoided as others in service are left for the job; where that cannot be known, none.
+    """
+    try:
+        entries, problems = nodes.read()
+        wanted = to_avoid(listed(entries), time.time())
+        script = expand(own)  # stays, whatever is left
+        if not wanted:
+            return Avoided(message="; ".join(problems))
+        names = [node.node for node in wanted if node.node not in script]
+        states, partitions = slurm.partition_nodes(partition or "")
+        possible = choose(states, partitions, launch.srun.nodes + launch.spares, script, names)
+    except (PretrainctlError, OSError) as error:
+        return Avoided(message=f"the node exclusion list is not used: {error}")
+    kept = tuple(node for node in wanted if node.node in possible)
+    left = [node.node for node in wanted if node.node not in (*possible, *script)]
+    said = list(problems)
+    if kept:
+        said.append(f"kept off {', '.join(map(_show, kept))}")
+    if left:
+        said.append(f"may get {fold(left)} of the node exclusion list: too few others are in service")
+    option = fold(sorted({*script, *possible}))
+    return Avoided((f"--exclude={option}",) if kept else (), possible, "; ".join(said))
+
+
+def _show(node: ListedNode) -> str:
+    """A node of the list in a few words."""
+    until = time.strftime("%Y-%m-%d %H:%M", time.localtime(node.expires))
+    return f"{node.node} ({node.newest.cause}, until {until})"
+
+
+def script_excludes(directives: Mapping[str, str]) -> str:
+    """The nodes that a batch script excludes by itself, as its options have them."""
+    return directives.get("exclude") or directives.get("x") or ""
+
+
+def _marked_by(run: RunFolder) -> frozenset[str]:
+    """Nodes that this run's own ledger says it kept off."""
+    found: set[str] = set()
+    for event in ledger.read_events(run.path):
+        value = event.data.get(_NODES_OF.get(event.kind, ""), ())
+        found |= {value} if isinstance(value, str) else set(value)
+    return frozenset(found)
+
+
+def push(run: RunFolder, slurm: Slurm, job_ids: Iterable[int], first: Sequence[str] = ()) -> tuple[str, ...]:
+    """Keep pending jobs of a run off `first`, then off what the list says now, and off nothing that only the list said
+    before: what a person set on the job stays. Returns those of `first` that a job may get all the same."""
+    jobs = list(job_ids)
+    wanted, ours = _now_and_ever(run, first)
+    missed: list[str] = []
+    for job in jobs if first or ours else ():
+        missed += slurm.exclude(job, wanted, ours=ours)
+    return tuple(dict.fromkeys(node for node in missed if node in first))
+
+
+def release(run: RunFolder, slurm: Slurm, job_id: int) -> None:
+    """Let a job that Slurm holds for its nodes start: it avoids only what it can do without, what a person set first.
+
+    What this run or the list excluded gives way to that.
+    """
+    wanted, ours = _now_and_ever(run)
+    slurm.exclude(job_id, wanted, ours=ours | _marked_by(run), held=True)
+
+
+def _now_and_ever(run: RunFolder, first: Sequence[str] = ()) -> tuple[tuple[str, ...], frozenset[str]]:
+    """Nodes to keep off now: those that people listed, then `first`, then the others. And all that the list ever named
+    and the script does not. Where the list cannot be read, `first` is all that is known."""
+    try:
+        entries, _ = list_of(run).read()
+    except OSError:
+        return tuple(first), frozenset()
+    nodes = to_avoid(listed(entries), time.time())
+    by_people = [node.node for node in nodes if node.by_person]
+    wanted = tuple(dict.fromkeys((*by_people, *first, *(node.node for node in nodes))))
+    own = expand(script_excludes(run.record.plan.get("directives", {})))
+    return wanted, frozenset(entry.node for entry in entries.values() if entry.node not in own)
+
+
+def add_found(nodes: ExclusionList, found: ExclusionEntry) -> ExclusionEntry:
+    """Add what was found of a node, less what others need not read; returns the entry as it was written.
+
+    Without an end of its own it holds longer each time that something is found of the node.
+    """
+    entries, _ = nodes.read()
+    expires = found.expires or found.time + lifetime(found.cause, listed(entries).get(found.node), found.time)
+    entry = replace(
+        found, reason=scrub([found.reason])[0], evidence=scrub(found.evidence[:_MOST_EVIDENCE]), expires=expires
+    )
+    nodes.add(entry)
+    return entry

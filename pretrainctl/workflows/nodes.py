@@ -1,0 +1,199 @@
+"""Nodes: what people ask of a cluster's node exclusion list, and tell it."""
+
+from __future__ import annotations
+
+import getpass
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pretrainctl import catalog
+from pretrainctl.errors import InputError, PretrainctlError
+from pretrainctl.health.entries import ExclusionList
+from pretrainctl.health.exclusion import PERSON, ListedNode, listed
+from pretrainctl.records.nodes import ExclusionEntry
+from pretrainctl.runs import folder
+from pretrainctl.slurm.client import Slurm
+from pretrainctl.slurm.nodes import expand, fold
+from pretrainctl.workflows.exclusions import add_found, list_folder, list_of, push
+from pretrainctl.workflows.plan.make import this_cluster
+from pretrainctl.workflows.reach import find_slurm_conf, reach_own, slurm_at
+
+__all__ = ["Told", "exclude", "forgive", "report", "survey"]
+
+_LONGEST = 365 * 86400.0
+_STAMP = "%Y-%m-%d %H:%M:%S %z"
+
+
+@dataclass(frozen=True)
+class NodeView:
+    """A node of the list as it is shown. `active`: jobs keep off it now; `expires` is epoch seconds."""
+
+    node: str
+    active: bool
+    expires: float
+    count: int
+    cause: str
+    reason: str
+    found: float
+    run: str
+    job_id: int
+    user: str
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The list of one cluster: where it lies, its nodes, and files in it that cannot be used."""
+
+    cluster: str
+    slurm_cluster: str
+    path: str
+    nodes: tuple[NodeView, ...]
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Told:
+    """What was written of which nodes, and what it did to jobs that wait."""
+
+    nodes: tuple[str, ...]
+    message: str
+    notes: tuple[str, ...]
+
+
+def survey(cluster: str | None, *, everything: bool = False) -> Survey:
+    """The nodes that jobs keep off, with `everything` those whose time is over too."""
+    nodes, _ = _open(cluster)
+    entries, problems = nodes.read()
+    now = time.time()
+    views = tuple(view for view in (_view(node, now) for node in listed(entries).values()) if view.active or everything)
+    return Survey(nodes.cluster, nodes.slurm_cluster, str(nodes.path), views, problems)
+
+
+def exclude(names: Sequence[str], cluster: str | None, *, reason: str, seconds: float) -> Told:
+    """Keep jobs off nodes for `seconds`; InputError for one that Slurm does not know."""
+    if not 1 <= seconds <= _LONGEST:
+        raise InputError(f"--for {seconds:g} s is not between 1 s and 365 days", hint="write it as 12h or 7d")
+    nodes, slurm = _open(cluster)
+    chosen = _expand(names)
+    known = slurm.node_states(chosen)
+    unknown = [node for node in chosen if node not in known]
+    if unknown:
+        raise InputError(
+            f"the Slurm cluster {nodes.slurm_cluster} has no node {fold(unknown)}", hint="`sinfo -N` lists them"
+        )
+    now = time.time()
+    for node in chosen:
+        add_found(nodes, replace(_entry(nodes, node, "exclude", reason, now), expires=now + seconds))
+    until = time.strftime("%Y-%m-%d %H:%M %z", time.localtime(now + seconds))
+    return Told(chosen, f"jobs keep off {fold(chosen)} until {until}", _push(nodes))
+
+
+def forgive(names: Sequence[str], cluster: str | None, *, reason: str) -> Told:
+    """Let jobs go to nodes again: what was found of them counts no more. Nothing is deleted.
+
+    InputError for a node of which the list says nothing.
+    """
+    nodes, _ = _open(cluster)
+    chosen = _expand(names)
+    known = listed(nodes.read()[0])
+    unknown = [node for node in chosen if node not in known]
+    if unknown:
+        raise InputError(f"nothing is listed of {fold(unknown)}", hint="`pretrainctl nodes list --all` shows what is")
+    now = time.time()
+    for node in chosen:
+        entry = _entry(nodes, node, "forgive", reason or "forgiven", now)
+        add_found(nodes, replace(entry, forgives=known[node].names, expires=now))
+    return Told(chosen, f"jobs may go to {fold(chosen)} again", _push(nodes))
+
+
+def report(names: Sequence[str], cluster: str | None) -> str:
+    """What was found of nodes, as text for the site's help desk: no path, run or user of ours is named.
+
+    Without names, of all nodes that jobs keep off now.
+    """
+    nodes, _ = _open(cluster)
+    known = listed(nodes.read()[0])
+    now = time.time()
+    chosen = _expand(names) if names else tuple(node for node in known if known[node].expires > now)
+    unknown = [node for node in chosen if node not in known]
+    if unknown:
+        raise InputError(f"nothing is listed of {fold(unknown)}", hint="`pretrainctl nodes list --all` shows what is")
+    lines = [f"Nodes of {nodes.cluster} (Slurm cluster {nodes.slurm_cluster}), written {_stamp(now)}"]
+    for node in chosen:
+        count = known[node].count
+        lines += ["", f"{node}: {count} finding{'s' * (count != 1)}"]
+        for entry in known[node].entries:
+            job = f", job {entry.job_id}" if entry.job_id else ""
+            lines.append(f"  {_stamp(entry.time)}{job}: {entry.cause}: {entry.reason}")
+            lines += [f"    | {line}" for line in entry.evidence]
+        lines.append(f"  our jobs keep off it until {_stamp(known[node].expires)}")
+    if not chosen:
+        lines += ["", "nothing is listed"]
+    return "\n".join(lines)
+
+
+def _open(cluster: str | None) -> tuple[ExclusionList, Slurm]:
+    """The list of a cluster, whose Slurm must answer: the list is bound to its name."""
+    profile = catalog.load_profile(cluster or this_cluster())
+    slurm = slurm_at(find_slurm_conf(profile))
+    place = list_folder(profile, folder.roots()[0])
+    return ExclusionList(place, profile.name, slurm.cluster_name()), slurm
+
+
+def _expand(names: Sequence[str]) -> tuple[str, ...]:
+    chosen = tuple(dict.fromkeys(node for text in names for node in expand(text)))
+    if not chosen:
+        raise InputError("no node is named", hint="write them as node[02-03],node07")
+    return chosen
+
+
+def _entry(nodes: ExclusionList, node: str, kind: str, reason: str, now: float) -> ExclusionEntry:
+    return ExclusionEntry(
+        kind="forgive" if kind == "forgive" else "exclude",
+        cluster=nodes.cluster,
+        slurm_cluster=nodes.slurm_cluster,
+        node=node,
+        cause=PERSON,
+        reason=reason,
+        user=getpass.getuser(),
+        time=now,
+    )
+
+
+def _push(nodes: ExclusionList) -> tuple[str, ...]:
+    """Tell the jobs of this user's runs that wait; what went wrong with one is a note."""
+    notes = []
+    runs, _ = folder.all_runs()
+    for run in runs:
+        if not run.is_own() or list_of(run).path != nodes.path:
+            continue
+        try:
+            slurm = reach_own(run)
+            waiting = [job.job_id for job in slurm.queued(run.record.job_name) if job.is_waiting]
+            if waiting:
+                push(run, slurm, waiting)
+                notes.append(f"told job {', '.join(map(str, waiting))} of {run.record.name}")
+        except PretrainctlError as error:
+            notes.append(f"the jobs of {run.record.name} were not told: {error}")
+    return tuple(notes)
+
+
+def _view(node: ListedNode, now: float) -> NodeView:
+    newest = node.newest
+    return NodeView(
+        node=node.node,
+        active=node.expires > now,
+        expires=node.expires,
+        count=node.count,
+        cause=newest.cause,
+        reason=newest.reason,
+        found=newest.time,
+        run=newest.run,
+        job_id=newest.job_id,
+        user=newest.user,
+    )
+
+
+def _stamp(moment: float) -> str:
+    return time.strftime(_STAMP, time.localtime(moment))

@@ -1,0 +1,278 @@
+"""The list in use: what a submission avoids, what pending jobs are told, what an attempt lists."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pretrainctl.errors import InputError, SlurmError
+from pretrainctl.health.exclusion import listed
+from pretrainctl.records import codec
+from pretrainctl.records.job import Job, JobClass, StateMeaning
+from pretrainctl.records.nodes import ExclusionEntry
+from pretrainctl.records.run import AttemptRecord, Diagnosis, RunRecord
+from pretrainctl.recovery.decision import RestartSummary
+from pretrainctl.runs import ledger
+from pretrainctl.runs.folder import RunFolder
+from pretrainctl.slurm.sinfo import parse_sinfo
+from pretrainctl.workflows import exclusions, nodes
+from pretrainctl.workflows.attempt.context import Attempt
+from pretrainctl.workflows.attempt.node_listing import NodeListing
+from pretrainctl.workflows.attempt.signals import Signals
+
+LAUNCH = SimpleNamespace(srun=SimpleNamespace(nodes=2), spares=1)
+
+
+class Slurm:
+    """Five nodes and one running job."""
+
+    def __init__(self) -> None:
+        self.excluded: dict[int, tuple[Any, ...]] = {}
+        self.asked = 0
+        self.state = JobClass.RUNNING
+        self.preempted = False
+        self.away = False
+
+    def partition_nodes(self, partition: str = "") -> tuple[Any, str]:
+        self.asked += 1
+        if self.away:
+            raise SlurmError("unable to contact slurm controller")
+        text = "".join(f"boost*|n{number}|idle|(null)\n" for number in range(1, 6))
+        return tuple(parse_sinfo(text).values()), partition or "boost"
+
+    def node_states(self, names: Sequence[str]) -> dict[str, Any]:
+        return {name: None for name in names if name in {"n1", "n2", "n3", "n4", "n5"}}
+
+    def exclude(self, job: int, wanted: Sequence[str], *, ours: Any = (), held: bool = False) -> tuple[str, ...]:
+        self.excluded[job] = (tuple(wanted), set(ours), held)
+        return tuple(wanted[2:])
+
+    def jobs(self, ids: Sequence[int]) -> dict[int, Job]:
+        return {job: Job(job, "a", StateMeaning(self.state.name, self.state, alive=True)) for job in ids}
+
+    def is_preempted(self, _job: int) -> bool:
+        return self.preempted
+
+    def cluster_name(self) -> str:
+        return "boost"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    path = tmp_path / "runs" / "a"
+    (path / "attempts" / "0001" / "events").mkdir(parents=True)
+    plan = {"queue": {"partition": "boost"}, "directives": {}}
+    codec.write(
+        path / "run.json", RunRecord("a", "a", "a-1", "leonardo", 0.0, "me", {}, {}, plan, slurm_cluster="boost")
+    )
+    return RunFolder(path)
+
+
+@pytest.fixture
+def slurm() -> Slurm:
+    return Slurm()
+
+
+def put(run: RunFolder, node: str, cause: str = "node_failure", *, age: float = 0.0, **more: Any) -> None:
+    then = time.time() - age
+    entry = ExclusionEntry("exclude", "leonardo", "boost", node, cause, "it died", "me", then, expires=then + 3600)
+    exclusions.list_of(run).add(replace(entry, **more))
+
+
+def excluding(run: RunFolder, own: str) -> RunFolder:
+    codec.write(run.path / "run.json", replace(run.record, plan={"directives": {"exclude": own}}))
+    return RunFolder(run.path)
+
+
+def submit(run: RunFolder, slurm: Slurm) -> exclusions.Avoided:
+    return exclusions.avoid_at_submit(run, LAUNCH, slurm)  # type: ignore[arg-type]
+
+
+def test_without_entries_slurm_is_not_asked(run: RunFolder, slurm: Slurm) -> None:
+    assert submit(run, slurm) == exclusions.Avoided()
+    put(run, "n1", age=7200)
+    assert submit(run, slurm) == exclusions.Avoided()
+    assert slurm.asked == 0
+
+
+def test_a_new_job_keeps_off_the_list_and_is_left_enough(run: RunFolder, slurm: Slurm) -> None:
+    put(run, "n2")
+    avoided = submit(run, slurm)
+    assert (avoided.options, avoided.nodes) == (("--exclude=n2",), ("n2",))
+    assert avoided.message.startswith("kept off n2 (node_failure, until ")
+    put(run, "n3", age=60)
+    put(run, "n4", "person", age=120)
+    avoided = submit(run, slurm)
+    assert avoided.options == ("--exclude=n[2,4]",), "five nodes, three are needed"
+    assert "may get n3 of the node exclusion list: too few others are in service" in avoided.message
+
+
+def test_what_the_script_excludes_stays_beside_the_list(run: RunFolder, slurm: Slurm) -> None:
+    put(run, "n2")
+    put(run, "n3", age=60)
+    assert submit(excluding(run, "n5"), slurm).options == ("--exclude=n[2,5]",)
+    assert submit(excluding(run, "n[2,5]"), slurm).options == (), "the script does it all"
+
+
+def test_what_cannot_be_read_or_asked_keeps_nothing_off_and_is_told(run: RunFolder, slurm: Slurm) -> None:
+    put(run, "n2")
+    slurm.away = True
+    avoided = submit(run, slurm)
+    assert (avoided.options, avoided.nodes) == ((), ())
+    assert avoided.message == "the node exclusion list is not used: unable to contact slurm controller"
+
+
+def test_pending_jobs_are_told_the_list_of_now(run: RunFolder, slurm: Slurm) -> None:
+    assert exclusions.push(run, slurm, [8]) == ()  # type: ignore[arg-type]
+    assert slurm.excluded == {}
+    put(run, "n2")
+    put(run, "n3", age=7200)
+    assert exclusions.push(run, slurm, [8], ["n4", "n5"]) == ()  # type: ignore[arg-type]
+    assert slurm.excluded[8] == (("n4", "n5", "n2"), {"n2", "n3"}, False)
+    assert exclusions.push(run, slurm, [8], ["n4", "n1", "n5"]) == ("n5",)  # type: ignore[arg-type]
+    exclusions.push(excluding(run, "n3"), slurm, [8])  # type: ignore[arg-type]
+    assert slurm.excluded[8] == (("n2",), {"n2"}, False), "n3 is the script's own"
+
+
+def test_a_held_job_gives_up_what_the_run_excluded_too(run: RunFolder, slurm: Slurm) -> None:
+    put(run, "n2")
+    ledger.append(run.path, "node_dead", "n4 is dead", attempt=1, data={"node": "n4"})
+    ledger.append(run.path, "decided", "restart", attempt=1, data={"action": "x", "exclude": ["n5"]})
+    exclusions.release(run, slurm, 8)  # type: ignore[arg-type]
+    assert slurm.excluded[8] == (("n2",), {"n2", "n4", "n5"}, True)
+
+
+@pytest.fixture
+def attempt(run: RunFolder, slurm: Slurm) -> Attempt:
+    record = AttemptRecord(1, 7, 0, "n1", 1, ("n1", "n2"), 0.0)
+    return Attempt(run, LAUNCH, record, slurm, Signals())  # type: ignore[arg-type]
+
+
+def told(attempt: Attempt) -> list[str]:
+    return [event.message for event in ledger.read_events(attempt.run.path) if event.kind in {"node_listed", "note"}]
+
+
+def test_an_attempt_lists_a_node_once_and_says_so(attempt: Attempt) -> None:
+    listing = NodeListing(attempt)
+    for _ in range(2):
+        listing.add_dead({"n2": "closed"})
+        listing.tell(wait=True)
+    assert told(attempt) == ["jobs keep off n2 for 1d00h: node_failure"]
+    (entry,) = exclusions.list_of(attempt.run).read()[0].values()
+    assert (entry.node, entry.run, entry.attempt, entry.job_id) == ("n2", "a", 1, 7)
+    NodeListing(attempt).add("n2", "gpu_hardware", "Xid 79", ["token=abc"])
+    again = NodeListing(attempt)
+    again.add_diagnosed(Diagnosis("gpu_hardware", "Xid 79", ("n2",), evidence=("x token=abc",)), ())
+    again.tell(wait=True)
+    node = listed(exclusions.list_of(attempt.run).read()[0])["n2"]
+    assert node.count >= 2
+    assert node.newest.expires - node.newest.time >= 14 * 86400, "longer, as it comes again"
+    assert "abc" not in str(node.newest.evidence)
+
+
+def test_nodes_that_are_taken_away_are_no_dead_ones(attempt: Attempt, slurm: Slurm) -> None:
+    listing = NodeListing(attempt)
+    slurm.preempted = True
+    listing.add_dead({"n2": "closed"})
+    slurm.state = JobClass.ENDING
+    listing.add_dead({"n1": "closed"})
+    listing.tell(wait=True)
+    attempt.signals.terminated = True
+    listing.add("n3", "gpu_hardware", "Xid 79")
+    listing.tell(wait=True)
+    assert exclusions.list_of(attempt.run).read() == ({}, ())
+    assert told(attempt) == []
+
+
+def test_a_suspect_is_listed_the_second_time(attempt: Attempt) -> None:
+    suspect = Diagnosis("fabric", "link down", ("n2",))
+    once = RestartSummary(1, 0, "fabric", 0, 5, 0, ("n2",))
+    listing = NodeListing(attempt)
+    listing.add_diagnosed(suspect, [once])
+    listing.tell(wait=True)
+    assert told(attempt) == []
+    listing.add_diagnosed(suspect, [once, replace(once, restart=1)])
+    listing.tell(wait=True)
+    assert told(attempt) == ["jobs keep off n2 for 1d00h: fabric"]
+
+
+def test_an_attempt_that_died_without_a_word_is_listed_by_the_next(attempt: Attempt) -> None:
+    found = Diagnosis("node_failure", "job 7 lost n2", ("n2",))
+    ledger.append(attempt.run.path, "attempt_ended", "end", attempt=1)
+    listing = NodeListing(attempt)
+    listing.add_past(1, found)
+    listing.tell(wait=True)
+    assert exclusions.list_of(attempt.run).read()[0] == {}
+    listing.add_past(2, found)
+    listing.tell(wait=True)
+    assert [entry.node for entry in exclusions.list_of(attempt.run).read()[0].values()] == ["n2"]
+
+
+def test_a_list_that_cannot_be_written_is_a_note(attempt: Attempt, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_arguments: object) -> bool:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(codec, "create", full)
+    listing = NodeListing(attempt)
+    listing.add("n2", "gpu_hardware", "Xid 79")
+    listing._threads[0].join(10)
+    monkeypatch.undo()
+    listing.tell(wait=True)
+    assert told(attempt) == ["n2 could not be listed: [Errno 28] No space left on device"]
+
+
+@pytest.fixture
+def cluster(run: RunFolder, slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("PRETRAINCTL_RUNS", str(run.path.parent))
+    monkeypatch.setattr(nodes, "slurm_at", lambda _conf: slurm)
+    return "leonardo"
+
+
+def test_people_exclude_report_and_forgive(run: RunFolder, cluster: str) -> None:
+    nodes.exclude(["n[2-3]"], cluster, reason="noisy fan, password=x", seconds=7200)
+    put(run, "n2", evidence=("training.log:7: Xid 79",), job_id=12)
+    found = nodes.survey(cluster)
+    assert [(node.node, node.count, node.cause) for node in found.nodes] == [("n2", 2, "person"), ("n3", 1, "person")]
+    text = nodes.report(["n2"], cluster)
+    assert "n2: 2 findings" in text
+    assert ", job 12: node_failure: it died\n    | training.log:7: Xid 79" in text
+    assert "person: noisy fan, password=[removed]" in text
+    assert time.strftime("%z") in text
+    told = nodes.forgive(["n2"], cluster, reason="")
+    assert told.message == "jobs may go to n2 again"
+    assert [node.node for node in nodes.survey(cluster).nodes] == ["n3"]
+    assert len(exclusions.list_of(run).read()[0]) == 4, "nothing is deleted"
+
+
+@pytest.mark.parametrize(
+    ("names", "seconds", "says"),
+    [
+        (["n[2-"], 60.0, "not a node list"),
+        (["n9"], 60.0, "the Slurm cluster boost has no node n9"),
+        ([" "], 60.0, "no node is named"),
+        (["n2"], 0.5, "not between 1 s and 365 days"),
+        (["n2"], 1e9, "not between 1 s and 365 days"),
+    ],
+)
+def test_bad_input_changes_nothing(run: RunFolder, cluster: str, names: list[str], seconds: float, says: str) -> None:
+    with pytest.raises(InputError, match=says.replace("[", r"\[")):
+        nodes.exclude(names, cluster, reason="x", seconds=seconds)
+    assert not exclusions.list_of(run).path.exists()
+    for command in (lambda: nodes.forgive(["n2"], cluster, reason=""), lambda: nodes.report(["n2"], cluster)):
+        with pytest.raises(InputError, match="nothing is listed of n2"):
+            command()
+
+
+def test_where_the_list_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    profile = SimpleNamespace(node_list=None)
+    assert exclusions.list_folder(profile, tmp_path) == tmp_path / ".nodes"  # type: ignore[arg-type]
+    profile.node_list = Path("/project/nodes")
+    assert exclusions.list_folder(profile, tmp_path) == Path("/project/nodes")  # type: ignore[arg-type]
+    monkeypatch.setenv("PRETRAINCTL_NODES", "~/nodes")
+    assert exclusions.list_folder(profile, tmp_path) == Path.home() / "nodes"  # type: ignore[arg-type]
