@@ -35,6 +35,8 @@ _PATIENCE = 1800.0
 _LONGEST_PAUSE = 30.0
 _LONGEST_TRY = 5.0
 """Seconds that a direct try may take."""
+_LAST_TRY = 1.0
+"""The same right before the cancel: a host that is back answers in milliseconds."""
 _SAVE_PATIENCE = 180.0
 """Seconds that ranks which train without an attempt may take to save."""
 
@@ -53,12 +55,13 @@ def witness(run_dir: Path, number: int, host: str, port: int, how: str) -> None:
         try:
             run = RunFolder(run_dir)
             wait = min(run.launch().liveness.silent_after / 2, _LONGEST_TRY)
-            is_there = functools.partial(answers, host, port, os.environ.get(TOKEN_VARIABLE, ""), timeout=wait)
+            is_there = functools.partial(answers, host, port, os.environ.get(TOKEN_VARIABLE, ""))
             record = next(attempt for attempt in run.attempts() if attempt.attempt == number)
             known = _state(run, record)
             ended = known is not None and known.ended
-            if me != record.host and turn <= _WITNESSES and not ended and not is_there():
-                end_headless_job(run, record, Slurm(), how, is_there=is_there)
+            if me != record.host and turn <= _WITNESSES and not ended and not is_there(timeout=wait):
+                last = functools.partial(is_there, timeout=min(wait, _LAST_TRY))
+                end_headless_job(run, record, Slurm(), how, is_there=last)
         except (PretrainctlError, OSError) as error:
             print(f"pretrainctl: witness on {me}: {error}", file=sys.stderr, flush=True)
             time.sleep(pause)

@@ -9,8 +9,10 @@ import pytest
 
 from pretrainctl.errors import SlurmError
 from pretrainctl.records.job import Job, JobClass, StateMeaning
+from pretrainctl.records.launch import LivenessRule
 from pretrainctl.records.run import AttemptRecord
 from pretrainctl.runs import ledger
+from pretrainctl.workflows.attempt import witness as module
 from pretrainctl.workflows.attempt.witness import end_headless_job
 
 
@@ -46,3 +48,24 @@ def test_a_cancel_that_failed_is_given_again_and_the_event_is_written_once(tmp_p
     assert [event.kind for event in ledger.read_events(tmp_path, 0)] == ["batch_host_lost"]
     assert not end_headless_job(run, record, slurm, "closed", is_there=lambda: True)
     assert slurm.cancelled == [7]
+
+
+def test_the_last_try_before_the_cancel_is_a_short_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "attempts" / "0001").mkdir(parents=True)
+    ledger.append(tmp_path, "claimed", "claimed", attempt=1, data={"job_id": 7})
+    record, slurm, tries = AttemptRecord(1, 7, 0, "node01", 1, ("node01", "node02"), 0.0), Slurm(), []
+    slurm.away = False
+    run = SimpleNamespace(
+        path=tmp_path,
+        record=SimpleNamespace(job_name="run"),
+        launch=lambda: SimpleNamespace(liveness=LivenessRule(silent_after=4.0)),
+        attempts=lambda: [record],
+    )
+    monkeypatch.setattr(module, "RunFolder", lambda _path: run)
+    monkeypatch.setattr(module, "Slurm", lambda: slurm)
+    monkeypatch.setattr(module, "answers", lambda *_where, timeout: bool(tries.append(timeout)))
+    monkeypatch.setenv("SLURMD_NODENAME", "node02")
+    monkeypatch.setenv("SLURM_PROCID", "1")
+    module.witness(tmp_path, 1, "localhost", 1, "silent")
+    assert slurm.cancelled == [7]
+    assert tries == [2.0, 1.0]
