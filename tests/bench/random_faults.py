@@ -23,7 +23,7 @@ from pathlib import Path
 from pretrainctl.runs.state import fold
 from pretrainctl.sandbox import Sandbox, Shape
 from tests.bench.faults import FAULTS, ON_DEMAND, Fault, Scene
-from tests.bench.recovery import make_site
+from tests.bench.recovery import end_well, make_site
 from tests.bench.verdict import Expected, wrong_with
 from tests.sandbox.training_runs import TrainingRun
 
@@ -153,6 +153,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no run after these")
     parser.add_argument("--with-stopped-ranks", action="store_true", help="where runs notice what makes no progress")
     chosen = parser.parse_args()
+    end_well()
     begun = time.monotonic()
     table = {**FAULTS, **ON_DEMAND} if chosen.with_stopped_ranks else FAULTS
     folder = (chosen.folder or Path(tempfile.mkdtemp(prefix="ptr-", dir="/tmp"))).absolute()

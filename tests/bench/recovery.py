@@ -121,6 +121,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", choices=[*CASES, *ON_DEMAND], default=list(CASES), metavar="CASE")
     parser.add_argument("--json", type=Path, help="each figure, besides the medians")
     chosen = parser.parse_args()
+    end_well()
     begun = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="ptb-", dir="/tmp"))
     sandbox = Sandbox(folder / "sb")
@@ -142,6 +143,11 @@ def main() -> None:
     finally:
         sandbox.down()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def end_well() -> None:
+    """Let SIGTERM unwind this program, so that its sandbox is taken down."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
 
 def make_site(folder: Path, sandbox: Sandbox, **environment: str) -> Site:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from pretrainctl.sandbox import Sandbox, Shape
 from pretrainctl.telemetry import Reporter, Requests
-from tests.bench.recovery import make_site
+from tests.bench.recovery import end_well, make_site
 from tests.sandbox.training_runs import TrainingRun, wait_until
 
 ASKED = ("squeue", "sacct", "scontrol", "sinfo", "sacctmgr", "scancel", "sbatch")
@@ -111,6 +111,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=2)
     parser.add_argument("--spares", type=int, default=1)
     chosen = parser.parse_args()
+    end_well()
     folder = Path(tempfile.mkdtemp(prefix="ptw-", dir="/tmp"))
     sandbox = Sandbox(folder / "sb")
     try:
