@@ -32,6 +32,8 @@ EVERY = 10
 NODES = 6
 LONGEST = 300.0
 """Seconds that a run may take; undisturbed, one takes 15."""
+SLOW = 90.0
+"""Seconds after which its events are printed."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,14 @@ class Story:
         """One line."""
         told = ", ".join(f"{blow.kind.__name__} at {blow.step} + {blow.pause:.1f} s" for blow in self.faults)
         return f"{self.shape}, {self.spares} spares: {told}"
+
+
+def ledger(run: TrainingRun) -> str:
+    """The events of a run with their times, for one that took long."""
+    events = run.events()
+    first = min(event.time for event in events)
+    ordered = sorted(events, key=lambda event: event.time)
+    return "\n".join(f"        {one.time - first:6.1f} s {one.attempt} {one.kind}: {one.message}" for one in ordered)
 
 
 class Stage:
@@ -183,6 +193,8 @@ def main() -> int:
             print(line, *(f"    {one}" for one in told), sep="\n", flush=True)
             with results.open("a") as file:
                 file.write(line + "\n")
+            if not wrong and time.monotonic() - started > SLOW:
+                print(ledger(run), flush=True)
             if wrong:
                 bad += 1
                 print(run.story(), f"kept: {run.folder}", sep="\n", flush=True)

@@ -20,6 +20,7 @@ import sys
 import sysconfig
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -126,17 +127,22 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="ptb-", dir="/tmp"))
     sandbox = Sandbox(folder / "sb")
     figures: list[Figure] = []
+    lost: Counter[str] = Counter()
     try:
         sandbox.up(Shape(nodes=4, gpus=4))
         site = make_site(folder, sandbox)
         ours, peers = Ours(site, sandbox), Peers(site, sandbox, steps=STEPS, every=EVERY, fault_at=FAULT_AT)
         for case in chosen.only:
             for number in range(chosen.slow_repeats if case in SLOW else chosen.repeats):
-                figure = {**CASES, **ON_DEMAND}[case](ours, peers, case, number)
-                figures.append(figure)
-                print(f"{time.monotonic() - begun:6.0f} s  {_row(figure.case, 1, figure)}", file=sys.stderr, flush=True)
+                try:
+                    figures.append({**CASES, **ON_DEMAND}[case](ours, peers, case, number))
+                    told = _row(case, "", figures[-1])
+                except AssertionError as error:  # torchrun may use up its restarts
+                    told = f"{case}: {error}"
+                    lost[case] += 1
+                print(f"{time.monotonic() - begun:6.0f} s  {told}", file=sys.stderr, flush=True)
                 sandbox.reset()
-        _show(figures, sandbox)
+        _show(figures, lost, sandbox)
         print(f"all of it took {(time.monotonic() - begun) / 60:.1f} minutes")
         if chosen.json:
             chosen.json.write_text(json.dumps([vars(figure) for figure in figures], indent=1))
@@ -162,11 +168,11 @@ def make_site(folder: Path, sandbox: Sandbox, **environment: str) -> Site:
     return site
 
 
-def _row(case: str, runs: int, figure: Figure) -> str:
+def _row(case: str, runs: str, figure: Figure) -> str:
     return f"{case:<18}{runs:>5}{figure.next_start:>12.2f}{figure.new_step:>10.2f}{figure.start_up:>10.2f}"
 
 
-def _show(figures: list[Figure], sandbox: Sandbox) -> None:
+def _show(figures: list[Figure], lost: Counter[str], sandbox: Sandbox) -> None:
     config = sandbox.command("scontrol", "show", "config").stdout
     timeout = next(line.split("=")[1].strip() for line in config.splitlines() if line.startswith("SlurmdTimeout"))
     print(f"medians in seconds; SlurmdTimeout {timeout}")
@@ -174,7 +180,9 @@ def _show(figures: list[Figure], sandbox: Sandbox) -> None:
     for case in dict.fromkeys(figure.case for figure in figures):
         mine = [figure for figure in figures if figure.case == case]
         medians = [statistics.median(getattr(f, key) for f in mine) for key in ("next_start", "new_step", "start_up")]
-        print(_row(case, len(mine), Figure(case, *medians)))
+        print(_row(case, str(len(mine)), Figure(case, *medians)))
+    for case, times in lost.items():
+        print(f"{case}: {times} more did not recover")
 
 
 if __name__ == "__main__":
