@@ -152,6 +152,13 @@ class Stage:
         return run, told, wrong or wrong_with(run, self.expected(story), faults=len(story.faults))
 
 
+def to_do(results: Path, first: int, runs: int) -> list[int]:
+    """Numbers of this call, less those that an earlier one has done."""
+    lines = results.read_text().splitlines() if results.exists() else []
+    over = {int(line.split()[0]) for line in lines if line}
+    return [number for number in range(first, first + runs) if number not in over]
+
+
 def main() -> int:
     """Play the stories; 1 where one ended wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -169,12 +176,7 @@ def main() -> int:
     folder = (chosen.folder or Path(tempfile.mkdtemp(prefix="ptr-", dir="/tmp"))).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     results = folder / f"seed-{chosen.seed}.txt"
-    numbers = range(chosen.first, chosen.first + chosen.runs)
-    if chosen.only_seed is None and results.exists():
-        over = {int(line.split()[0]) for line in results.read_text().splitlines() if line}
-        numbers = [number for number in numbers if number not in over]
-    else:
-        numbers = list(numbers) if chosen.only_seed is None else [chosen.only_seed]
+    numbers = [chosen.only_seed] if chosen.only_seed is not None else to_do(results, chosen.first, chosen.runs)
     bad = 0
     sandbox = Sandbox(Path(tempfile.mkdtemp(prefix="ptr-", dir="/tmp")))
     try:
