@@ -83,6 +83,17 @@ def rank_stopped(scene: Scene, u: float, _v: float) -> str:
     return _rank(scene, u, signal.SIGSTOP)
 
 
+def _processes(scene: Scene, name: str) -> set[processes.Process]:
+    where = scene.sandbox.layout
+    return processes.members(processes.scan(), root=where.root, slurm_conf=where.slurm_conf, names=[name])
+
+
+def _revive(scene: Scene, name: str) -> None:
+    """Boot a node anew and wait for nothing: Slurm itself may be away."""
+    processes.kill(lambda: _processes(scene, name))
+    daemons.start_node(scene.sandbox.layout, name)
+
+
 def _node(scene: Scene, u: float, v: float, *, host: bool, silent: bool) -> str:
     owner = scene.owner()
     if owner is None:
@@ -92,7 +103,7 @@ def _node(scene: Scene, u: float, v: float, *, host: bool, silent: bool) -> str:
     if any(what == f"revive {name}" for _, what, _ in scene.repairs):
         return f"{name} is dead already"
     scene.sandbox.kill_node(name, silent=silent)
-    scene.later(4 + 16 * v, f"revive {name}", lambda: scene.sandbox.revive_node(name))
+    scene.later(4 + 16 * v, f"revive {name}", lambda: _revive(scene, name))
     return f"{name} is {'silent' if silent else 'killed'}"
 
 
@@ -122,14 +133,9 @@ def node_paused(scene: Scene, u: float, v: float) -> str:
     if owner is None:
         return "no job runs"
     name = _pick(list(owner.nodes), u)
-    where = scene.sandbox.layout
-
-    def find() -> set[processes.Process]:
-        return processes.members(processes.scan(), root=where.root, slurm_conf=where.slurm_conf, names=[name])
-
     if any(what == f"revive {name}" for _, what, _ in scene.repairs):
         return f"{name} is dead already"
-    stopped = processes.freeze(find)
+    stopped = processes.freeze(lambda: _processes(scene, name))
 
     def go_on() -> None:
         for one in stopped:
