@@ -86,11 +86,14 @@ def questions(asked: Path, pid: int, since: float, until: float) -> Counter[str]
 
 
 def microseconds(what: Callable[[int], object], times: int) -> float:
-    """Microseconds a call."""
-    begun = time.perf_counter()
-    for number in range(times):
-        what(number)
-    return (time.perf_counter() - begun) / times * 1e6
+    """Microseconds a call, the best of five tries: what else runs here is no cost of the call."""
+    tries = []
+    for _ in range(5):
+        begun = time.perf_counter()
+        for number in range(times):
+            what(number)
+        tries.append((time.perf_counter() - begun) / times * 1e6)
+    return min(tries)
 
 
 def telemetry(folder: Path) -> dict[str, float]:
@@ -99,8 +102,8 @@ def telemetry(folder: Path) -> dict[str, float]:
     os.environ["RANK"] = "0"
     reporter, requests = Reporter(), Requests()
     return {
-        "Reporter.step": microseconds(lambda n: reporter.step(n, n * 512, 2.345678, 0.987654, 1.5e-4, 0.0731), 50_000),
-        "Requests.poll": microseconds(lambda _n: requests.poll(), 500_000),
+        "Reporter.step": microseconds(lambda n: reporter.step(n, n * 512, 2.345678, 0.987654, 1.5e-4, 0.0731), 10_000),
+        "Requests.poll": microseconds(lambda _n: requests.poll(), 100_000),
     }
 
 

@@ -33,10 +33,8 @@ _TURN = 4.0
 _PATIENCE = 1800.0
 """Seconds to go on trying where the run folder or Slurm does not answer."""
 _LONGEST_PAUSE = 30.0
-_LONGEST_TRY = 5.0
-"""Seconds that a direct try may take."""
 _LAST_TRY = 1.0
-"""The same right before the cancel: a host that is back answers in milliseconds."""
+"""Seconds that the direct try right before the cancel may take: a host that is back answers in milliseconds."""
 _SAVE_PATIENCE = 180.0
 """Seconds that ranks which train without an attempt may take to save."""
 
@@ -54,7 +52,7 @@ def witness(run_dir: Path, number: int, host: str, port: int, how: str) -> None:
     while time.monotonic() < deadline:
         try:
             run = RunFolder(run_dir)
-            wait = min(run.launch().liveness.silent_after / 2, _LONGEST_TRY)
+            wait = run.launch().liveness.silent_after / 2
             is_there = functools.partial(answers, host, port, os.environ.get(TOKEN_VARIABLE, ""))
             record = next(attempt for attempt in run.attempts() if attempt.attempt == number)
             known = _state(run, record)
