@@ -206,7 +206,7 @@ def main() -> int:
             with results.open("a") as file:
                 file.write(line + "\n")
             if not wrong and time.monotonic() - started > SLOW:
-                print(ledger(run), flush=True)
+                print(ledger(run), run.story(), sep="\n", flush=True)
             if wrong:
                 bad += 1
                 print(run.story(), f"kept: {run.folder}", sep="\n", flush=True)

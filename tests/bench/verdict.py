@@ -79,9 +79,9 @@ def _attempts(run: TrainingRun, faults: int) -> str:
 
 def _leftovers(run: TrainingRun) -> str:
     try:
-        wait_until(lambda: not run.jobs(), _QUEUE_PATIENCE, "the queue to be empty")
+        wait_until(lambda: not _jobs(run), _QUEUE_PATIENCE, "the queue to be empty")
     except AssertionError as error:
-        return f"{error}: {run.jobs()} are left"
+        return f"{error}: {_jobs(run)} are left"
     deadline = time.monotonic() + _QUEUE_PATIENCE
     while left := _processes(run.folder):
         if time.monotonic() > deadline:
@@ -89,6 +89,13 @@ def _leftovers(run: TrainingRun) -> str:
         time.sleep(0.5)
     state = json.loads(run.site.command("status", run.name, "--json").stdout)
     return "" if state["phase"] == "finished" else f"status says {state['phase']}"
+
+
+def _jobs(run: TrainingRun) -> list[str]:
+    """Jobs that wait or run. One that is COMPLETING is over: Slurm waits for the word of a node that died."""
+    name = json.loads((run.folder / "run.json").read_text())["job_name"]
+    states = "--states=PENDING,RUNNING,SUSPENDED,CONFIGURING,REQUEUED"
+    return run.site.slurm("squeue", "-h", "-o", "%A %T", f"--name={name}", states).splitlines()
 
 
 def _processes(folder: Path) -> list[int]:

@@ -23,6 +23,7 @@ from pretrainctl.runs.folder import RunFolder
 from pretrainctl.runs.requests import ask_again
 from pretrainctl.runs.state import AttemptState, fold
 from pretrainctl.slurm.client import Slurm
+from pretrainctl.workflows.look_back import steps_of
 
 __all__ = ["end_headless_job", "witness"]
 
@@ -118,8 +119,11 @@ def _trains_elsewhere(run: RunFolder, record: AttemptRecord) -> bool:
 
 
 def _wait_for_end(run: RunFolder, record: AttemptRecord) -> None:
-    restarts = run.restarts(record.attempt)
-    end = contract.restart_dir(run.path, record.attempt, restarts[-1]) / "end.json"
+    """Until the ranks have saved, or have failed. Those that have done no step have nothing to save: starting, they may
+    wait for their srun on the batch host for ever."""
+    folder = contract.restart_dir(run.path, record.attempt, run.restarts(record.attempt)[-1])
+    _, last = steps_of(folder)
+    ends = (folder / "end.json", folder / "failure.json")
     deadline = time.monotonic() + _SAVE_PATIENCE
-    while not end.exists() and time.monotonic() < deadline:
+    while last is not None and not any(path.exists() for path in ends) and time.monotonic() < deadline:
         time.sleep(0.5)
