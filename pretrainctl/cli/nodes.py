@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pretrainctl.cli import view
+from pretrainctl.cli.once import OnceGroup
 from pretrainctl.units import parse_duration
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 app = typer.Typer(
+    cls=OnceGroup,
     help="Nodes that jobs keep off: what was found of them, and what people say.",
     rich_markup_mode=None,
     no_args_is_help=True,

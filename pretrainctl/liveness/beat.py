@@ -42,7 +42,8 @@ class Beat:
     """One node's beats to the attempt at `host`:`port`, each `interval` seconds.
 
     `on_lost` is called once a loss, with how: `closed` when nothing was to be reached for a few seconds, `silent` when
-    it took connections and answered none for twice `silent_after` seconds. `busy` says whether to stay all the same.
+    it took connections and answered none for one and a half times `silent_after` seconds; the direct try that follows
+    makes it twice. `busy` says whether to stay all the same.
     """
 
     def __init__(
@@ -110,7 +111,7 @@ class Beat:
         if heard or absent:
             self._heard, self._told = now, False
         silence = now - self._heard
-        lost = silence > (2 * self.silent_after if taken else min(_ENDING, self.silent_after))
+        lost = silence > (1.5 * self.silent_after if taken else min(_ENDING, self.silent_after))
         if lost and not self._told:
             self._told = True
             self._on_lost("silent" if taken else "closed")

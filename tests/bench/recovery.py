@@ -1,10 +1,11 @@
-"""From a fault to the next start and to the first new step: ours, and Slurm's own --requeue, in one run.
+"""From a fault to the next start and to the first new step: ours, and what Slurm and PyTorch do by themselves.
 
     python -m tests.bench.recovery [--repeats 3] [--only spare-killed ...] [--json FILE]
 
-The fault is SIGKILL (or SIGSTOP: `silent`) of every process of a node that trains: one that does not carry the batch
-script, or (`host`) the one that does. `next start` is the moment before the next srun, `new step` the first step that
-nobody had done before. The start-up of the same work stands beside: subtract it to see what the tool adds.
+A node is killed (SIGKILL of all its processes), or silent (SIGSTOP): one that trains and does not carry the batch
+script, or (`host`) the one that does. A rank is killed. The time limit is Slurm's own; its figures count from the last
+step before it. `chain-*` is a singleton chain of a plain script, `srun-loop` a loop around srun inside the job. The
+start-up of the same work stands beside: subtract it from the new step to see what the tool adds.
 """
 
 from __future__ import annotations
@@ -13,125 +14,136 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import statistics
 import sys
 import sysconfig
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from pretrainctl.sandbox import Sandbox, Shape
-from tests.sandbox.training_runs import Site, wait_until
+from tests.bench.figures import Figure, Start, await_recovery, newest_start, now
+from tests.bench.peers import Peers
+from tests.sandbox.training_runs import Site, TrainingRun, meet_the_time_limit, rank_process
 
 EVERY = 10
 FAULT_AT = EVERY + 3
 STEPS = 5000
+HANG_AFTER = 10.0
+"""Seconds without a step after which a run is taken for hung in `rank-stopped`: not part of the figure."""
 
 
-@dataclass(frozen=True)
-class Figure:
-    """Seconds from the fault; `start_up` from the start of the first srun to its first step."""
+class Ours:
+    """Runs of ours that meet a fault."""
 
-    case: str
-    next_start: float
-    new_step: float
-    start_up: float
+    def __init__(self, site: Site, sandbox: Sandbox) -> None:
+        self.site = site
+        self.sandbox = sandbox
 
+    def lose_node(self, case: str, number: int, *, spares: int = 0, silent: bool = False, host: bool = False) -> Figure:
+        """A node dies."""
+        run = self._launch(case, number, f"resources.spares={spares}")
+        batch_host = run.events("claimed")[0].message.split()[-1]
+        nodes = run.events("restart_started")[0].data["nodes"]
+        old, fault = newest_start(run), now()
+        self.sandbox.kill_node(next(node for node in nodes if (node == batch_host) == host), silent=silent)
+        return self._recover(case, run, fault, old)
 
-def ours(
-    site: Site, sandbox: Sandbox, case: str, number: int, *, spares: int, silent: bool, host: bool = False
-) -> Figure:
-    """A run of ours that loses a node."""
-    run = site.launch(
-        f"{case}-{number}",
-        steps=STEPS,
-        sets=[f"checkpoint.every_steps={EVERY}", f"resources.spares={spares}", "resources.walltime=00:20:00"],
-    )
-    run.wait_for_step(FAULT_AT)
-    first = run.events("restart_started")[0]
-    start_up = run.samples()[0]["time"] - first.time
-    batch_host = run.events("claimed")[0].message.split()[-1]
-    victim = next(node for node in first.data["nodes"] if (node == batch_host) == host)
-    fault = time.time()
-    sandbox.kill_node(victim, silent=silent)
-    before = run.step()
-    wait_until(lambda: run.step() > before and len(run.events("restart_started")) > 1, 240, "a new step")
-    second = run.events("restart_started")[1]
-    new = next(sample for sample in run.samples() if sample["step"] > before and sample["time"] > second.time)
-    site.command("cancel", run.name)
-    return Figure(case, second.time - fault, new["time"] - fault, start_up)
+    def lose_rank(self, case: str, number: int) -> Figure:
+        """A rank dies."""
+        run = self._launch(case, number)
+        victim = rank_process(run, 1)
+        old, fault = newest_start(run), now()
+        os.kill(victim, signal.SIGKILL)
+        return self._recover(case, run, fault, old)
 
+    def stop_rank(self, case: str, number: int) -> Figure:
+        """A rank stands still, and with it all."""
+        run = self._launch(case, number)
+        victim = rank_process(run, 1)
+        old, fault = newest_start(run), now()
+        os.kill(victim, signal.SIGSTOP)
+        return self._recover(case, run, fault + HANG_AFTER, old)
 
-def requeue(site: Site, sandbox: Sandbox, case: str, number: int, *, silent: bool) -> Figure:
-    """The same work under Slurm's own --requeue, resumed from `latest` by a plain script."""
-    model = site.launch(f"{case}-{number}", steps=STEPS, sets=[f"checkpoint.every_steps={EVERY}"])
-    site.command("cancel", model.name)
-    wait_until(lambda: not model.jobs(), 60, "the jobs to end")
-    shutil.rmtree(model.folder / "checkpoints")
-    shutil.rmtree(model.folder / "attempts")
-    (model.folder / "checkpoints").mkdir()
-    script = model.folder / "requeue.sbatch"
-    script.write_text(
-        "#!/bin/bash\n"
-        "#SBATCH --nodes=2 --ntasks-per-node=1 --requeue --open-mode=append --output=requeue.out\n"
-        "export MASTER_ADDR=localhost MASTER_PORT=$((40000 + SLURM_JOB_ID % 1000 + ${SLURM_RESTART_COUNT:-0}))\n"
-        f"export PRETRAINCTL_RUN_DIR={model.folder} PRETRAINCTL_ATTEMPT=1 LOCAL_WORLD_SIZE=1 OMP_NUM_THREADS=1\n"
-        "export PRETRAINCTL_RESTART=${SLURM_RESTART_COUNT:-0} DS_ACCELERATOR=cpu\n"
-        "export PRETRAINCTL_RESUME_TAG=$(cat checkpoints/latest 2>/dev/null)\n"
-        "mkdir -p attempts/0001/restart-$PRETRAINCTL_RESTART\n"
-        "date +%s.%N >attempts/0001/restart-$PRETRAINCTL_RESTART/begun\n"
-        "srun --cpus-per-task=1 bash -c 'RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS"
-        f" exec {sys.executable} -m pretrainctl.trainer bundle/training.json'\n"
-    )
-    job = site.slurm("sbatch", "--parsable", f"--chdir={model.folder}", str(script)).strip()
-    wait_until(lambda: model.step() >= FAULT_AT, 120, f"step {FAULT_AT}")
-    begun = [model.folder / "attempts" / "0001" / f"restart-{index}" / "begun" for index in (0, 1)]
-    start_up = model.samples()[0]["time"] - float(begun[0].read_text())
-    nodes = site.slurm("squeue", "-h", "-j", job, "-o", "%N %B").split()
-    expanded = site.slurm("scontrol", "show", "hostnames", nodes[0]).split()
-    fault = time.time()
-    sandbox.kill_node(next(node for node in expanded if node != nodes[1]), silent=silent)
-    before = model.step()
-    wait_until(lambda: model.step() > before and begun[1].exists(), 300, "the requeued job's new step")
-    again = float(begun[1].read_text())
-    new = next(sample for sample in model.samples() if sample["step"] > before and sample["time"] > again)
-    site.slurm("scancel", job)
-    return Figure(case, again - fault, new["time"] - fault, start_up)
+    def meet_the_limit(self, case: str, number: int) -> Figure:
+        """The job's time is over."""
+        run = self._launch(case, number, "cluster.signals.lead=55s")
+        old = newest_start(run)
+        meet_the_time_limit(self.site, run)
+        run.wait_for("attempt_ended")
+        last = max(one["time"] for one in run.samples() if one["attempt"] == old.attempt)
+        return self._recover(case, run, last, old)
+
+    def _launch(self, case: str, number: int, *sets: str) -> TrainingRun:
+        values = [f"checkpoint.every_steps={EVERY}", "resources.walltime=00:20:00", *sets]
+        run = self.site.launch(f"{case}-{number}", steps=STEPS, sets=values)
+        run.wait_for_step(FAULT_AT)
+        return run
+
+    def _recover(self, case: str, run: TrainingRun, fault: float, old: Start) -> Figure:
+        figure = await_recovery(case, run, fault, old)
+        self.site.command("cancel", run.name)
+        return figure
 
 
-CASES: dict[str, Callable[[Site, Sandbox, str, int], Figure]] = {
-    "spare-killed": lambda site, box, case, n: ours(site, box, case, n, spares=1, silent=False),
-    "spare-silent": lambda site, box, case, n: ours(site, box, case, n, spares=1, silent=True),
-    "no-spare-killed": lambda site, box, case, n: ours(site, box, case, n, spares=0, silent=False),
-    "no-spare-silent": lambda site, box, case, n: ours(site, box, case, n, spares=0, silent=True),
-    "host-killed": lambda site, box, case, n: ours(site, box, case, n, spares=0, silent=False, host=True),
-    "host-silent": lambda site, box, case, n: ours(site, box, case, n, spares=0, silent=True, host=True),
-    "requeue-killed": lambda site, box, case, n: requeue(site, box, case, n, silent=False),
+Case = Callable[[Ours, Peers, str, int], Figure]
+
+CASES: dict[str, Case] = {
+    "rank-killed": lambda ours, _, case, n: ours.lose_rank(case, n),
+    "spare-killed": lambda ours, _, case, n: ours.lose_node(case, n, spares=1),
+    "spare-silent": lambda ours, _, case, n: ours.lose_node(case, n, spares=1, silent=True),
+    "no-spare-killed": lambda ours, _, case, n: ours.lose_node(case, n),
+    "no-spare-silent": lambda ours, _, case, n: ours.lose_node(case, n, silent=True),
+    "host-killed": lambda ours, _, case, n: ours.lose_node(case, n, host=True),
+    "host-silent": lambda ours, _, case, n: ours.lose_node(case, n, host=True, silent=True),
+    "time-limit": lambda ours, _, case, n: ours.meet_the_limit(case, n),
+    "srun-loop-rank": lambda _, peers, case, n: peers.loop(case, n),
+    "torchrun-rank": lambda _, peers, case, n: peers.torchrun(case, n),
+    "chain-node": lambda _, peers, case, n: peers.chain(case, n, host=False),
+    "chain-host": lambda _, peers, case, n: peers.chain(case, n, host=True),
+    "requeue-node": lambda _, peers, case, n: peers.requeue(case, n),
 }
+ON_DEMAND: dict[str, Case] = {
+    "rank-stopped": lambda ours, _, case, n: ours.stop_rank(case, n),
+}
+"""Cases that are named with --only alone."""
+SLOW = {"requeue-node"}
+"""Three minutes each."""
 
 
 def main() -> None:
     """Measure, and print the medians."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--requeue-repeats", type=int, default=1, help="one takes three minutes")
-    parser.add_argument("--only", nargs="*", choices=list(CASES), default=list(CASES))
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--slow-repeats", type=int, default=1, help=f"of {', '.join(SLOW)}, three minutes each")
+    parser.add_argument("--only", nargs="*", choices=[*CASES, *ON_DEMAND], default=list(CASES), metavar="CASE")
+    parser.add_argument("--json", type=Path, help="each figure, besides the medians")
     chosen = parser.parse_args()
+    end_well()
+    begun = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="ptb-", dir="/tmp"))
     sandbox = Sandbox(folder / "sb")
     figures: list[Figure] = []
+    lost: Counter[str] = Counter()
     try:
         sandbox.up(Shape(nodes=4, gpus=4))
-        site = _site(folder, sandbox)
+        site = make_site(folder, sandbox)
+        ours, peers = Ours(site, sandbox), Peers(site, sandbox, steps=STEPS, every=EVERY, fault_at=FAULT_AT)
         for case in chosen.only:
-            for number in range(chosen.requeue_repeats if case.startswith("requeue") else chosen.repeats):
-                figures.append(CASES[case](site, sandbox, case, number))
-                print(figures[-1], file=sys.stderr, flush=True)
+            for number in range(chosen.slow_repeats if case in SLOW else chosen.repeats):
+                try:
+                    figures.append({**CASES, **ON_DEMAND}[case](ours, peers, case, number))
+                    told = _row(case, "", figures[-1])
+                except AssertionError as error:  # torchrun may use up its restarts
+                    told = f"{case}: {error}"
+                    lost[case] += 1
+                print(f"{time.monotonic() - begun:6.0f} s  {told}", file=sys.stderr, flush=True)
                 sandbox.reset()
-        _show(figures, sandbox)
+        _show(figures, lost, sandbox)
+        print(f"all of it took {(time.monotonic() - begun) / 60:.1f} minutes")
         if chosen.json:
             chosen.json.write_text(json.dumps([vars(figure) for figure in figures], indent=1))
     finally:
@@ -139,23 +151,38 @@ def main() -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _site(folder: Path, sandbox: Sandbox) -> Site:
-    site = Site(folder, {**os.environ, **sandbox.environment(), "PRETRAINCTL_RUNS": str(folder / "runs")})
-    source = Path(sysconfig.get_paths()["stdlib"]) / "email"
-    output = str(folder / "data" / "quickstart")
-    site.python("-m", "pretrainctl.trainer.tokenize", "--input", str(source), "--suffix", ".py", "--output", output)
+def end_well() -> None:
+    """Let SIGTERM unwind this program, so that its sandbox is taken down."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+
+
+def make_site(folder: Path, sandbox: Sandbox, **environment: str) -> Site:
+    """A user of the sandbox in `folder`, who has data; `environment` comes on top."""
+    own = {"PRETRAINCTL_RUNS": str(folder / "runs"), "PRETRAINCTL_CONFIG": str(folder / "config"), **environment}
+    site = Site(folder, {**os.environ, **sandbox.environment(), **own})
+    output = folder / "data" / "quickstart"
+    if not output.with_suffix(".bin").exists():
+        source = Path(sysconfig.get_paths()["stdlib"]) / "email"
+        words = ("--input", str(source), "--suffix", ".py", "--output", str(output))
+        site.python("-m", "pretrainctl.trainer.tokenize", *words)
     return site
 
 
-def _show(figures: list[Figure], sandbox: Sandbox) -> None:
+def _row(case: str, runs: str, figure: Figure) -> str:
+    return f"{case:<18}{runs:>5}{figure.next_start:>12.2f}{figure.new_step:>10.2f}{figure.start_up:>10.2f}"
+
+
+def _show(figures: list[Figure], lost: Counter[str], sandbox: Sandbox) -> None:
     config = sandbox.command("scontrol", "show", "config").stdout
     timeout = next(line.split("=")[1].strip() for line in config.splitlines() if line.startswith("SlurmdTimeout"))
     print(f"medians in seconds; SlurmdTimeout {timeout}")
     print(f"{'case':<18}{'runs':>5}{'next start':>12}{'new step':>10}{'start-up':>10}")
     for case in dict.fromkeys(figure.case for figure in figures):
         mine = [figure for figure in figures if figure.case == case]
-        row = [statistics.median(getattr(f, key) for f in mine) for key in ("next_start", "new_step", "start_up")]
-        print(f"{case:<18}{len(mine):>5}" + f"{row[0]:>12.2f}{row[1]:>10.2f}{row[2]:>10.2f}")
+        medians = [statistics.median(getattr(f, key) for f in mine) for key in ("next_start", "new_step", "start_up")]
+        print(_row(case, str(len(mine)), Figure(case, *medians)))
+    for case, times in lost.items():
+        print(f"{case}: {times} more did not recover")
 
 
 if __name__ == "__main__":

@@ -5,14 +5,12 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable
 
 import pytest
 
 from pretrainctl.sandbox import Sandbox
-from tests.sandbox.training_runs import Site, TrainingRun, rank_process, wait_until
+from tests.sandbox.training_runs import Site, TrainingRun, meet_the_time_limit, wait_until
 
 STEPS = 60
 EVERY = 10
@@ -40,22 +38,6 @@ def undisturbed(site: Site) -> Reference:
 def launch(site: Site, name: str, stage: int, *sets: str) -> TrainingRun:
     values = [f"training.zero_stage={stage}", f"checkpoint.every_steps={EVERY}", *sets]
     return site.launch(name, steps=STEPS, sets=values)
-
-
-def meet_the_time_limit(site: Site, run: TrainingRun) -> None:
-    """Make the job's limit one minute: Slurm itself sends the signal, the lead being 55 s.
-
-    Slurm looks at limits every 30 s only, so the ranks are held until the attempt has heard the signal.
-    """
-    ranks = [rank_process(run, rank) for rank in (0, 1)]
-    for pid in ranks:
-        os.kill(pid, signal.SIGSTOP)
-    try:
-        site.slurm("scontrol", "update", f"JobId={run.events('submitted')[0].data['job_id']}", "TimeLimit=1")
-        run.wait_for("save_asked", 60)
-    finally:
-        for pid in ranks:
-            os.kill(pid, signal.SIGCONT)
 
 
 def assert_exactly_once(run: TrainingRun, expected: TrainingRun, resumed: tuple[int, int]) -> None:

@@ -28,6 +28,7 @@ from pretrainctl.runs.requests import ask_again
 from pretrainctl.runs.state import AttemptState, fold
 from pretrainctl.slurm.client import Slurm
 from pretrainctl.workflows.exclusions import add_found, list_of, push
+from pretrainctl.workflows.look_back import steps_of
 
 __all__ = ["end_headless_job", "witness"]
 
@@ -38,8 +39,8 @@ _TURN = 4.0
 _PATIENCE = 1800.0
 """Seconds to go on trying where the run folder or Slurm does not answer."""
 _LONGEST_PAUSE = 30.0
-_LONGEST_TRY = 5.0
-"""Seconds that a direct try may take."""
+_LAST_TRY = 1.0
+"""Seconds that the direct try right before the cancel may take: a host that is back answers in milliseconds."""
 _LISTING = 2.0
 """Seconds that an entry of the node exclusion list may take."""
 _SAVE_PATIENCE = 180.0
@@ -59,13 +60,14 @@ def witness(run_dir: Path, number: int, host: str, port: int, how: str) -> None:
     while time.monotonic() < deadline:
         try:
             run = RunFolder(run_dir)
-            wait = min(run.launch().liveness.silent_after / 2, _LONGEST_TRY)
-            is_there = functools.partial(answers, host, port, os.environ.get(TOKEN_VARIABLE, ""), timeout=wait)
+            wait = run.launch().liveness.silent_after / 2
+            is_there = functools.partial(answers, host, port, os.environ.get(TOKEN_VARIABLE, ""))
             record = next(attempt for attempt in run.attempts() if attempt.attempt == number)
             known = _state(run, record)
             ended = known is not None and known.ended
-            if me != record.host and turn <= _WITNESSES and not ended and not is_there():
-                end_headless_job(run, record, Slurm(), how, is_there=is_there)
+            if me != record.host and turn <= _WITNESSES and not ended and not is_there(timeout=wait):
+                last = functools.partial(is_there, timeout=min(wait, _LAST_TRY))
+                end_headless_job(run, record, Slurm(), how, is_there=last)
         except (PretrainctlError, OSError) as error:
             print(f"pretrainctl: witness on {me}: {error}", file=sys.stderr, flush=True)
             time.sleep(pause)
@@ -148,8 +150,11 @@ def _trains_elsewhere(run: RunFolder, record: AttemptRecord) -> bool:
 
 
 def _wait_for_end(run: RunFolder, record: AttemptRecord) -> None:
-    restarts = run.restarts(record.attempt)
-    end = contract.restart_dir(run.path, record.attempt, restarts[-1]) / "end.json"
+    """Until the ranks have saved, or have failed. Those that have done no step have nothing to save: starting, they may
+    wait for their srun on the batch host for ever."""
+    folder = contract.restart_dir(run.path, record.attempt, run.restarts(record.attempt)[-1])
+    _, last = steps_of(folder)
+    ends = (folder / "end.json", folder / "failure.json")
     deadline = time.monotonic() + _SAVE_PATIENCE
-    while not end.exists() and time.monotonic() < deadline:
+    while last is not None and not any(path.exists() for path in ends) and time.monotonic() < deadline:
         time.sleep(0.5)

@@ -74,7 +74,9 @@ def test_an_attempt_that_takes_connections_and_never_answers_is_lost_as_silent()
     # A stopped process: the kernel takes connections for it.
     with socket.create_server(("127.0.0.1", 0), backlog=64) as mute:
         node = Node(mute.getsockname()[1], "token")
+        begun = time.monotonic()
         wait_for(lambda: node.lost == ["silent"], "the loss")
+        assert time.monotonic() - begun > 1.4 * RULE.silent_after
         assert not answers("127.0.0.1", mute.getsockname()[1], "token", timeout=0.3)
 
 

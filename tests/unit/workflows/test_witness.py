@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from pretrainctl.errors import SlurmError
+from pretrainctl.records import codec, contract
+from pretrainctl.records.contract import Failure, Request
 from pretrainctl.records.job import Job, JobClass, StateMeaning
+from pretrainctl.records.launch import LivenessRule
 from pretrainctl.records.run import AttemptRecord
+from pretrainctl.records.sample import Sample
 from pretrainctl.runs import ledger
+from pretrainctl.workflows.attempt import witness as module
 from pretrainctl.workflows.attempt.witness import end_headless_job
 from pretrainctl.workflows.exclusions import list_of
 
@@ -50,3 +57,45 @@ def test_a_cancel_that_failed_is_given_again_and_the_event_is_written_once(tmp_p
     assert (entry.node, entry.cause, entry.job_id) == ("node01", "node_failure", 7)
     assert not end_headless_job(run, record, slurm, "closed", is_there=lambda: True)
     assert slurm.cancelled == [7]
+
+
+def test_the_last_try_before_the_cancel_is_a_short_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "attempts" / "0001").mkdir(parents=True)
+    ledger.append(tmp_path, "claimed", "claimed", attempt=1, data={"job_id": 7})
+    record, slurm, tries = AttemptRecord(1, 7, 0, "node01", 1, ("node01", "node02"), 0.0), Slurm(), []
+    slurm.away = False
+    run = SimpleNamespace(
+        path=tmp_path,
+        record=SimpleNamespace(job_name="run"),
+        launch=lambda: SimpleNamespace(liveness=LivenessRule(silent_after=4.0)),
+        attempts=lambda: [record],
+    )
+    monkeypatch.setattr(module, "RunFolder", lambda _path: run)
+    monkeypatch.setattr(module, "Slurm", lambda: slurm)
+    monkeypatch.setattr(module, "answers", lambda *_where, timeout: bool(tries.append(timeout)))
+    monkeypatch.setenv("SLURMD_NODENAME", "node02")
+    monkeypatch.setenv("SLURM_PROCID", "1")
+    module.witness(tmp_path, 1, "localhost", 1, "silent")
+    assert slurm.cancelled == [7]
+    assert tries == [2.0, 1.0]
+
+
+@pytest.mark.parametrize("failed", [False, True], ids=["no step", "a rank failed"])
+def test_ranks_that_cannot_save_are_not_waited_for(tmp_path: Path, *, failed: bool) -> None:
+    folder = contract.restart_dir(tmp_path, 1, 0)
+    folder.mkdir(parents=True)
+    (tmp_path / "control").mkdir()
+    ledger.append(tmp_path, "claimed", "claimed", attempt=1, data={"job_id": 7})
+    ledger.append(tmp_path, "restart_started", "started", attempt=1, data={"nodes": ["node02", "node03"]})
+    if failed:
+        codec.write(folder / "failure.json", Failure(rank=1, node="node03", status=1, time=0.0))
+        (folder / "metrics.jsonl").write_text(json.dumps(vars(Sample(1, 512, 2.0, 1.0, 1e-3, 0.1, 0.0))) + "\n")
+    run = SimpleNamespace(path=tmp_path, record=SimpleNamespace(job_name="run"), restarts=lambda _attempt: [0])
+    slurm = Slurm()
+    slurm.away = False
+    record = AttemptRecord(1, 7, 0, "node01", 1, ("node01", "node02", "node03"), 0.0)
+    begun = time.monotonic()
+    assert end_headless_job(run, record, slurm, "silent")
+    assert slurm.cancelled == [7]
+    assert time.monotonic() - begun < 60
+    assert codec.read(Request, contract.request_file(tmp_path)).reason == "batch_host_lost"
