@@ -302,7 +302,7 @@ class ClusterProfile(Part):
     """When a node counts as dead."""
     node_test: TestTime = 20
     """How long the test of all nodes at the start of each attempt may take; `off` = none is made."""
-    node_list: Path | None = None
+    node_list: AbsolutePath | None = None
     """Folder of the node exclusion list; null = `.nodes` in the folder of the runs."""
     login_limit: TimeLimit = None
     """CPU time that a process may use on a login node."""
