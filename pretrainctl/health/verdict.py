@@ -18,7 +18,7 @@ _MOST_SKEW = 60.0
 """Seconds that a clock may be off: munge refuses what is 300 s old, and logs of ranks must be laid side by side."""
 _RELATIVE_TO_HOST = frozenset({"peers", "clock"})
 """Checks against the batch host, which it passes by itself: that is no proof against the others."""
-_FIGURES = {"matmul_seconds": (1.4, 0.005), "gpu_matmul_seconds": (1.25, 0.0002)}
+_FIGURES = {"matmul_seconds": (1.5, 0.0001), "gpu_matmul_seconds": (1.25, 0.0002)}
 """What nodes are compared by: slow is from so many times the median on, and at least so many seconds above it. NVIDIA's
 straggler report takes a relative speed under 0.75 for one (nvidia-resiliency-ext)."""
 _DEVIATIONS = 5.0
@@ -119,6 +119,6 @@ def _slow(answers: Mapping[str, NodeAnswer]) -> dict[str, str]:
         limit = max(times * median, median + least, median + _DEVIATIONS * deviation)
         for node, value in measured.items():
             if value > limit:
-                words = f"{figure.removesuffix('_seconds').replace('_', ' ')} takes {value * 1000:.1f} ms"
-                found[node] = f"{words}, and {median * 1000:.1f} ms on the others"
+                words = f"{figure.removesuffix('_seconds').replace('_', ' ')} takes {value * 1000:.3g} ms"
+                found[node] = f"{words}, and {median * 1000:.3g} ms on the others"
     return found

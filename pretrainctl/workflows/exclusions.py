@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pretrainctl.catalog import expand_home
-from pretrainctl.errors import PretrainctlError
+from pretrainctl.errors import InputError, PretrainctlError
 from pretrainctl.health.entries import LIST_VARIABLE, ExclusionList
 from pretrainctl.health.exclusion import ListedNode, lifetime, listed, scrub, to_avoid
 from pretrainctl.records.launch import Launch
@@ -35,6 +36,7 @@ __all__ = [
 
 _FOLDER = ".nodes"
 _MOST_EVIDENCE = 8
+_MOST_SHOWN = 5
 _NODES_OF = {"node_dead": "node", "batch_host_lost": "node", "node_listed": "node", "decided": "exclude"}
 """Events of a run that say which nodes its jobs are kept off, and under which key."""
 
@@ -81,16 +83,22 @@ def avoid(slurm: Slurm, nodes: ExclusionList, launch: Launch, *, partition: str 
         script = expand(own)  # stays, whatever is left
         if not wanted:
             return Avoided(message="; ".join(problems))
+        if "/" in own:
+            return Avoided(
+                message=f"the node exclusion list is not used: the script excludes the nodes of a file, {own}"
+            )
         names = [node.node for node in wanted if node.node not in script]
         states, partitions = slurm.partition_nodes(partition or "")
         possible = choose(states, partitions, launch.srun.nodes + launch.spares, script, names)
     except (PretrainctlError, OSError) as error:
         return Avoided(message=f"the node exclusion list is not used: {error}")
     kept = tuple(node for node in wanted if node.node in possible)
-    left = [node.node for node in wanted if node.node not in (*possible, *script)]
+    here = {node.name for node in states}
+    left = [node.node for node in wanted if node.node in here and node.node not in (*possible, *script)]
     said = list(problems)
     if kept:
-        said.append(f"kept off {', '.join(map(_show, kept))}")
+        more = f" and {len(kept) - _MOST_SHOWN} more" if len(kept) > _MOST_SHOWN else ""
+        said.append(f"kept off {', '.join(map(_show, kept[:_MOST_SHOWN]))}{more}")
     if left:
         said.append(f"may get {fold(left)} of the node exclusion list: too few others are in service")
     option = fold(sorted({*script, *possible}))
@@ -147,7 +155,9 @@ def _now_and_ever(run: RunFolder, first: Sequence[str] = ()) -> tuple[tuple[str,
     nodes = to_avoid(listed(entries), time.time())
     by_people = [node.node for node in nodes if node.by_person]
     wanted = tuple(dict.fromkeys((*by_people, *first, *(node.node for node in nodes))))
-    own = expand(script_excludes(run.record.plan.get("directives", {})))
+    own: tuple[str, ...] = ()
+    with contextlib.suppress(InputError):  # sbatch takes the name of a file there too
+        own = expand(script_excludes(run.record.plan.get("directives", {})))
     return wanted, frozenset(entry.node for entry in entries.values() if entry.node not in own)
 
 

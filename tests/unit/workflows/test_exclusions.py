@@ -120,6 +120,16 @@ def test_what_the_script_excludes_stays_beside_the_list(run: RunFolder, slurm: S
     assert submit(excluding(run, "n[2,5]"), slurm).options == (), "the script does it all"
 
 
+def test_a_node_of_another_partition_and_a_file_of_nodes(run: RunFolder, slurm: Slurm) -> None:
+    put(run, "gpu9")
+    put(run, "n2")
+    assert "gpu9" not in submit(run, slurm).message
+    run = excluding(run, "/home/you/bad-nodes")
+    assert submit(run, slurm).options == ()
+    assert "of a file, /home/you/bad-nodes" in submit(run, slurm).message
+    assert exclusions.push(run, slurm, [8], ["n1"]) == ()  # type: ignore[arg-type]
+
+
 def test_what_cannot_be_read_or_asked_keeps_nothing_off_and_is_told(run: RunFolder, slurm: Slurm) -> None:
     put(run, "n2")
     slurm.away = True
