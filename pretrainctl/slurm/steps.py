@@ -21,9 +21,7 @@ def training_argv(shape: SrunShape, nodes: Sequence[str], *, step_name: str, tas
     """The training srun: `shape.tasks_per_node` tasks of `task` on each of `nodes`, its counts all explicit.
 
     Slurm sorts the nodes itself: rank 0 runs on the one that comes first in the job's node list. The first
-    task that ends badly ends the step; tasks that outlive the first good end by a minute are killed. `--mem=0` is all
-    of the job's memory, and shares it: a step that dies on a lost node would keep its memory from the next one ("Memory
-    required by task is not available", seen on 22.05 after the controller was restarted).
+    task that ends badly ends the step; tasks that outlive the first good end by a minute are killed.
     `shape.options` come last, so a profile can override what is here.
     """
     if len(nodes) != shape.nodes or len(set(nodes)) != shape.nodes:
@@ -38,7 +36,6 @@ def training_argv(shape: SrunShape, nodes: Sequence[str], *, step_name: str, tas
         f"--nodelist={fold(nodes)}",
         "--distribution=block",
         "--overlap",
-        "--mem=0",
         "--kill-on-bad-exit=1",
         f"--wait={_WAIT}",
         "--export=ALL",

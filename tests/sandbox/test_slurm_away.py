@@ -121,16 +121,3 @@ def test_a_sandbox_that_is_not_up_is_said_with_the_way_there(
     assert done.returncode == 3
     assert "is not up" in done.stderr
     assert "pretrainctl sandbox up" in done.stderr
-
-
-def test_a_node_lost_after_the_controller_came_back_costs_one_restart(site: Site, controller: Sandbox) -> None:
-    # A controller that was restarted counts the memory of steps, and the step on the dead node keeps its own.
-    run = site.launch("lost-after", steps=5000, sets=["checkpoint.every_steps=10", "resources.spares=1"])
-    run.wait_for_step(12)
-    kill_controller(controller)
-    start_controller(controller)
-    controller.kill_node(run.events("restart_started")[0].data["nodes"][0], silent=True)
-    wait_until(lambda: len(run.events("restart_started")) == 2, 60, f"the next start; {run.story()}")
-    run.wait_for_step(run.step() + 1)
-    assert [event.data["class"] for event in run.events("restart_ended")] == ["node_failure"], run.story()
-    assert site.command("cancel", run.name).returncode == 0
