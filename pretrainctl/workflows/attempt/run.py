@@ -23,6 +23,7 @@ from pretrainctl.runs.state import fold
 from pretrainctl.slurm.client import Slurm
 from pretrainctl.workflows.attempt.chain import Chain
 from pretrainctl.workflows.attempt.context import Attempt, this_job
+from pretrainctl.workflows.attempt.limits import spent_now, too_far_back, used_up
 from pretrainctl.workflows.attempt.node_watch import NodeWatch
 from pretrainctl.workflows.attempt.patience import MAY_PASS, Patience, say
 from pretrainctl.workflows.attempt.restart import Restart, RestartEnd
@@ -115,9 +116,13 @@ def _carry(attempt: Attempt, chain: Chain, patience: Patience) -> tuple[Decision
         chain.ensure()
         past = patience.until("the last attempt's end", lambda: _look_back(attempt))
         if past is not None:
-            attempt.event("looked_back", past.diagnosis.message, {"class": past.diagnosis.failure_class})
+            found = {"class": past.diagnosis.failure_class, "of": past.attempt}
+            attempt.event("looked_back", past.diagnosis.message, found)
             if past.stop is not None:
                 return past.stop, past.diagnosis.failure_class
+        stop = used_up(attempt, patience)
+        if stop is not None:
+            return stop, FailureClass.BUDGET.value
         return _train(attempt, watch, chain)
     finally:
         watch.stop()
@@ -142,6 +147,9 @@ def _train(attempt: Attempt, watch: NodeWatch, chain: Chain) -> tuple[Decision, 
             reason = f"{len(usable)} healthy nodes are left, {needed} are needed"
             return Decision(Action.HAND_OVER, reason), FailureClass.NODE_FAILURE.value
         resume_tag = patience.until("the checkpoints", functools.partial(_open_gate, attempt, number))
+        back = too_far_back(attempt, patience)
+        if back is not None:
+            return back, FailureClass.CHECKPOINT_INCOMPLETE.value
         restart = Restart(attempt, watch, chain, number, usable[:needed], resume_tag)
         patience.until("the run folder, and Slurm", restart.prepare)
         end = restart.run()
@@ -170,14 +178,16 @@ def _train(attempt: Attempt, watch: NodeWatch, chain: Chain) -> tuple[Decision, 
             },
         )
         patience.until("the ledger", attempt.write_events)
+        history = patience.until("the ledger", functools.partial(restart_summaries, attempt.run, attempt.number))
         decision = _stopped_meanwhile(attempt, diagnosis) or decisions.decide(
             diagnosis,
-            patience.until("the ledger", functools.partial(restart_summaries, attempt.run, attempt.number)),
+            history,
             attempt.launch.recovery,
             healthy_nodes=len(set(watch.healthy()) - left_out),
             needed_nodes=needed,
             job_is_ending=attempt.signals.terminated or attempt.signals.time_limit_near,
         )
+        decision = decisions.hold_to_limits(decision, history, attempt.launch.recovery, spent_now(attempt, patience))
         attempt.event(
             "decided",
             f"{decision.action.value}: {decision.reason}",
@@ -233,10 +243,11 @@ def _open_gate(attempt: Attempt, restart: int) -> str | None:
     another run's."""
     directory = attempt.launch.checkpoint.directory
     refuse_stranger(directory, attempt.launch.run_id)
+    expected = expected_checkpoint(attempt.run)
     result = gate(
         directory,
         attempt.launch.checkpoint,
-        **expected_checkpoint(attempt.run),
+        **expected,
         label=f"attempt-{attempt.number}-restart-{restart}",
         tasks_per_node=attempt.launch.srun.ranks_per_node,
     )
@@ -256,6 +267,7 @@ def _open_gate(attempt: Attempt, restart: int) -> str | None:
             "restart": restart,
             "resume_tag": result.resume_tag,
             "resume_step": result.resume_step,
+            "last_saved_step": expected["last_saved_step"],
             "quarantined": quarantined,
             "pointer_rewritten": result.pointer_rewritten,
             "notes": list(result.notes),
