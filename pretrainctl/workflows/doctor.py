@@ -221,7 +221,8 @@ class _Case:
             for path in starts[-2:]
         )
         found = check_learning_rate(before[-_STEPS_COMPARED:], after[:_STEPS_COMPARED])
-        return [found.message] if found is not None else []
+        jumps = [one for one in self._of(attempt) if one.kind == "loss_jump" and one.data.get("restart") == restart]
+        return [*(one.message for one in jumps), *([found.message] if found is not None else [])]
 
     def _fresh(self, owner: AttemptRecord, restart: int, told: Sequence[Event], hang: str = "") -> Diagnosis:
         """From all that is in the folder, the whole log among it."""

@@ -24,6 +24,7 @@ from pretrainctl.slurm.client import Slurm
 from pretrainctl.workflows.attempt.chain import Chain
 from pretrainctl.workflows.attempt.context import Attempt, this_job
 from pretrainctl.workflows.attempt.limits import spent_now, too_far_back, used_up
+from pretrainctl.workflows.attempt.lineage import LineageCheck
 from pretrainctl.workflows.attempt.node_watch import NodeWatch
 from pretrainctl.workflows.attempt.patience import MAY_PASS, Patience, say
 from pretrainctl.workflows.attempt.restart import Restart, RestartEnd
@@ -111,6 +112,7 @@ def _carry(attempt: Attempt, chain: Chain, patience: Patience) -> tuple[Decision
     if state.stopped is not None:
         return Decision(Action.STOP, f"stopped before: {state.stopped}"), "user_cancel"
     watch = NodeWatch(attempt)
+    lineage = LineageCheck(attempt)
     watch.start()
     try:
         chain.ensure()
@@ -123,6 +125,10 @@ def _carry(attempt: Attempt, chain: Chain, patience: Patience) -> tuple[Decision
         stop = used_up(attempt, patience)
         if stop is not None:
             return stop, FailureClass.BUDGET.value
+        watch.wait_for_first_beats()
+        stop = lineage.settle()
+        if stop is not None:
+            return stop, FailureClass.CHANGED.value
         return _train(attempt, watch, chain)
     finally:
         watch.stop()
@@ -135,7 +141,6 @@ def _look_back(attempt: Attempt) -> Past | None:
 def _train(attempt: Attempt, watch: NodeWatch, chain: Chain) -> tuple[Decision, str]:
     needed = attempt.launch.srun.nodes
     patience = Patience(attempt.signals, idle=watch.poll)
-    watch.wait_for_first_beats()
     number = 0
     left_out: set[str] = set()
     while True:
@@ -153,7 +158,7 @@ def _train(attempt: Attempt, watch: NodeWatch, chain: Chain) -> tuple[Decision, 
         restart = Restart(attempt, watch, chain, number, usable[:needed], resume_tag)
         patience.until("the run folder, and Slurm", restart.prepare)
         end = restart.run()
-        diagnosis = diagnose(
+        diagnosis = restart.resumed.from_scratch or diagnose(
             evidence_of(
                 restart.folder,
                 job_class=_taken_away(attempt, end),
