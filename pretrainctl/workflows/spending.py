@@ -14,7 +14,7 @@ from pretrainctl.runs import ledger
 from pretrainctl.runs.folder import RunFolder
 from pretrainctl.runs.state import RunState, fold
 
-__all__ = ["opened_before", "spent_by"]
+__all__ = ["opened_before", "opened_in", "spent_by"]
 
 _NO_FAILURE = {
     kind.value
@@ -49,11 +49,20 @@ def spent_by(run: RunFolder, *, running: int = 0, clock: Callable[[], float] = t
 def opened_before(run: RunFolder) -> list[Opened]:
     """What the checkpoint gate opened before each start since the last resume, in order."""
     events = ledger.read_events(run.path)
-    state = fold(events)
+    resumed_after = fold(events).resumed_after
+    return _opened([event for event in events if event.attempt > resumed_after])
+
+
+def opened_in(run: RunFolder, attempt: int) -> list[Opened]:
+    """The same of one attempt."""
+    return _opened(ledger.read_events(run.path, attempt))
+
+
+def _opened(events: Sequence[Event]) -> list[Opened]:
     return [
         Opened(int(event.data.get("resume_step") or 0), event.data.get("last_saved_step"))
         for event in events
-        if event.kind == "checkpoint_gate" and event.attempt > state.resumed_after
+        if event.kind == "checkpoint_gate"
     ]
 
 
