@@ -65,14 +65,22 @@ def lineage_file(run_dir: Path, attempt: int) -> Path:
 
 
 def trained_before(run: RunFolder, *, before: int | None = None) -> Trained | None:
-    """What the attempts that started the program, older than `before`, trained with; None where none recorded it."""
-    found = [
-        (number, lineage)
-        for number in (int(path.name) for path in run.attempt_dirs())
-        if (before is None or number < before) and run.restarts(number)
-        if (lineage := codec.read_if_whole(Lineage, lineage_file(run.path, number))) is not None
-    ]
-    return Trained(found[-1][0], join([lineage for _, lineage in found])) if found else None
+    """What the attempts that started the program, older than `before`, trained with; None where none recorded it.
+
+    Older ones are read only for what the newer ones could not find out.
+    """
+    newest: Trained | None = None
+    for number in reversed([int(path.name) for path in run.attempt_dirs()]):
+        if (before is not None and number >= before) or not run.restarts(number):
+            continue
+        lineage = codec.read_if_whole(Lineage, lineage_file(run.path, number))
+        if lineage is not None:
+            newest = (
+                Trained(number, lineage) if newest is None else replace(newest, lineage=join([lineage, newest.lineage]))
+            )
+            if not newest.lineage.unknown:
+                break
+    return newest
 
 
 def begin(
