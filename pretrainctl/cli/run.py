@@ -269,11 +269,24 @@ def cancel(name: RunName, as_json: Json = False) -> None:
     _show(control.cancel(name), as_json=as_json)
 
 
-def resume(name: RunName, as_json: Json = False) -> None:
-    """Let a stopped run go on from its newest complete checkpoint."""
+def resume(
+    name: RunName,
+    set_values: Sets = None,
+    recipe: Annotated[
+        Path | None, typer.Option("--recipe", metavar="FILE", help="Plan it anew with this recipe.")
+    ] = None,
+    accept: Annotated[bool, typer.Option("--accept", help="Go on although what it trains with was changed.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Let a stopped run go on from its newest complete checkpoint.
+
+    With --set or --recipe it is planned anew. What would alter the training is shown, and needs --accept; exit status
+    6 without.
+    """
     from pretrainctl.workflows import control
 
-    _show(control.resume(name), as_json=as_json)
+    outcome = control.resume(name, set_values=set_values or [], recipe=recipe, accept=accept)
+    _show(outcome, as_json=as_json)
 
 
 def reconcile(

@@ -87,6 +87,7 @@ def describe_summary(summary: Summary) -> list[tuple[str, str]]:
         ("time to recover", recovered),
         ("checkpoints", f"{summary.saves}, {summary.checkpoint_seconds:.2f} s each" if summary.saves else "0"),
         ("unreadable lines", str(summary.broken_lines or "")),
+        *(("alert", text) for text in summary.alerts),
     ]
 
 

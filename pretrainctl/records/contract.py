@@ -4,12 +4,15 @@ job and the training program meet only here and in the files named here.
 Run folder::
 
     run.json                            identity of the run (records.run.RunRecord)
+    plan.json                           recipe, profile and plan of the last `resume` that changed them
     bundle/                             what was submitted: job.sbatch task.sh launch.json training.json deepspeed.json
+    bundles/0001/ ...                   what it was before such a `resume`
     code/                               the code snapshot
     events/000001.json ...              what was done from outside any attempt
     control/                            fence.json, and requests: request.json
     checkpoints/                        unless the recipe names another path; owner.json in it says whose they are
     attempts/0001/attempt.json          one start of the batch script (records.run.AttemptRecord)
+    attempts/0001/lineage.json          what it trained with (records.lineage.Lineage)
     attempts/0001/events/000001.json
     attempts/0001/node-test/            the test of all nodes before it trained: probe.py, srun.log, result.json
     attempts/0001/restart-0/            one srun of the training program

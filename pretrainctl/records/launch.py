@@ -110,11 +110,17 @@ class RecoveryRule:
     """Limits of going on by itself.
 
     `restarts_per_attempt` restarts inside one allocation; `attempts_without_progress` attempts in a row whose
-    newest complete checkpoint did not advance stop the chain.
+    newest complete checkpoint did not advance stop the chain, and so do more than `older_checkpoints` starts in a row
+    from a checkpoint older than the newest known, more than `restarts_per_hour` failures in an hour, and `node_hours`
+    used by all attempts (None = no limit). `policies`: by failure class, a course other than the usual one.
     """
 
     restarts_per_attempt: int = 8
     attempts_without_progress: int = 3
+    older_checkpoints: int = 2
+    restarts_per_hour: int | None = None
+    node_hours: float | None = None
+    policies: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,7 @@ class Summary:
     `steps_repeated` those of them that had been done before. `step_seconds` and `tokens_per_second` are medians
     that leave out the first step of each start; `checkpoint_seconds` is the median save. `startup_seconds` holds,
     for each start that did a step, the seconds from its first phase to the end of its first step.
+    `alerts` say where loss or learning rate did not go on over a resume.
     `broken_lines` could not be read; `torn_files` end in the middle of a line, as a killed writer leaves them.
     """
 
@@ -85,3 +86,4 @@ class Summary:
     recovered: tuple[Recovered, ...]
     broken_lines: int
     torn_files: int
+    alerts: tuple[str, ...] = ()

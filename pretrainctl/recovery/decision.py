@@ -3,7 +3,8 @@
 `policies` has what each class calls for. A class that restarts does so here while enough healthy nodes, time and
 budget are there, else the chained job goes on. An error that restarts once stops the chain where it comes twice in a
 row at the same step, with no newer checkpoint; one that may pass by itself is waited for before. `progress_gate` ends
-what goes on for other reasons without getting anywhere.
+what goes on for other reasons without getting anywhere, starts that fail early one after the other stop before that,
+and `recovery.budgets` has the last word.
 
 Nodes are left out where the diagnosis names them and its class lays it on nodes: the first time where the fault is the
 node's own, the second time where a node is only a suspect.
@@ -17,7 +18,8 @@ from dataclasses import dataclass
 
 from pretrainctl.records.launch import RecoveryRule
 from pretrainctl.records.run import Action, Decision, Diagnosis
-from pretrainctl.recovery.policies import POLICIES, Course, FailureClass
+from pretrainctl.recovery.budgets import Spent, check_spent
+from pretrainctl.recovery.policies import POLICIES, Course, FailureClass, policy_of
 
 __all__ = [
     "AttemptSummary",
@@ -26,6 +28,7 @@ __all__ = [
     "decide",
     "decide_after_attempt",
     "hint_of",
+    "hold_to_limits",
     "left_out",
     "progress_gate",
     "stops_chain",
@@ -35,6 +38,10 @@ _ONCE = {Course.RESTART_ONCE, Course.FALL_BACK}
 _SUSPECTS_NODES = {FailureClass.FABRIC, FailureClass.COLLECTIVE_TIMEOUT, FailureClass.HANG, FailureClass.FILESYSTEM}
 _FROM_OUTSIDE = {FailureClass.NODE_FAILURE, FailureClass.BOOT_FAILURE, FailureClass.PREEMPTED}
 _LASTING = "it stays so until a person acts"
+_EARLY = 60.0
+"""Seconds: a start that failed within them, and before its first step, has cost little, and so has the next."""
+_EARLY_FAILURES = 3
+"""Early failures in a row, of whatever class, after which a further start is not worth trying."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +50,7 @@ class RestartSummary:
 
     `start_step`: the step it resumed from (0 = fresh). `end_step`: the last step it did, None for none.
     `checkpoint_step`: step of the newest complete checkpoint after it, 0 for none. `nodes`: those that its
-    diagnosis named.
+    diagnosis named. `seconds` from its start to its end, None where that is not known.
     """
 
     attempt: int
@@ -53,6 +60,7 @@ class RestartSummary:
     end_step: int | None
     checkpoint_step: int
     nodes: tuple[str, ...] = ()
+    seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -70,9 +78,10 @@ class AttemptSummary:
     failure_class: str = ""
 
 
-def course_of(diagnosis: Diagnosis) -> Course:
-    """What the diagnosis calls for by itself, whatever happened before."""
-    return Course.STOP if diagnosis.lasting else POLICIES[FailureClass(diagnosis.failure_class)].course
+def course_of(diagnosis: Diagnosis, rule: RecoveryRule | None = None) -> Course:
+    """What the diagnosis calls for by itself, whatever happened before; `rule` is that of its run."""
+    chosen = rule.policies if rule is not None else {}
+    return Course.STOP if diagnosis.lasting else policy_of(FailureClass(diagnosis.failure_class), chosen).course
 
 
 def hint_of(diagnosis: Diagnosis) -> str:
@@ -80,13 +89,14 @@ def hint_of(diagnosis: Diagnosis) -> str:
     return diagnosis.hint or POLICIES[FailureClass(diagnosis.failure_class)].hint
 
 
-def stops_chain(diagnosis: Diagnosis) -> Decision | None:
+def stops_chain(diagnosis: Diagnosis, rule: RecoveryRule | None = None) -> Decision | None:
     """FINISH or STOP where the diagnosis by itself forbids going on, else None."""
-    course = course_of(diagnosis)
+    course = course_of(diagnosis, rule)
     if course is Course.FINISH:
         return Decision(Action.FINISH, diagnosis.message)
     if course is Course.STOP:
-        why = POLICIES[FailureClass(diagnosis.failure_class)].why or _LASTING
+        policy = policy_of(FailureClass(diagnosis.failure_class), rule.policies if rule is not None else {})
+        why = policy.why if policy.why and policy.course is Course.STOP else _LASTING
         return Decision(Action.STOP, f"{diagnosis.message}; {why}", diagnosis.nodes)
     return None
 
@@ -109,17 +119,18 @@ def decide(
     it will take the allocation. `seconds_left` of it is None where it is not known; a restart that could not
     do a step in that time is not begun.
     """
-    forbidden = stops_chain(diagnosis)
+    forbidden = stops_chain(diagnosis, rule)
     kind = FailureClass(diagnosis.failure_class)
-    pauses = _pauses(diagnosis)
+    course = policy_of(kind, rule.policies).course
+    pauses = _pauses(diagnosis, rule)
     times = _same_error(kind, history)
     # What is full may be emptied, what lasts may be repaired, within the pauses: they cost less than a night.
     if forbidden is not None and (not pauses or times > len(pauses)):
         return forbidden
-    exclude = left_out(diagnosis, history)
-    if POLICIES[kind].course is Course.HAND_OVER:
+    exclude = left_out(diagnosis, history, rule)
+    if course is Course.HAND_OVER:
         return Decision(Action.HAND_OVER, diagnosis.message, exclude)
-    if POLICIES[kind].course in _ONCE and times > max(1, len(pauses)):
+    if course in _ONCE and times > max(1, len(pauses)):
         last = history[-1].end_step
         where = "before the first step" if last is None else f"after step {last}"
         often = "twice" if times == 2 else f"{times} times"
@@ -144,29 +155,68 @@ def decide(
     return Decision(Action.HAND_OVER, f"{diagnosis.message}; {why}", exclude)
 
 
+def hold_to_limits(found: Decision, history: Sequence[RestartSummary], rule: RecoveryRule, spent: Spent) -> Decision:
+    """`found`, what `decide` says, or STOP where it would go on and the last starts failed early, or the run has
+    `spent` one of its budgets."""
+    if found.action not in {Action.RESTART_HERE, Action.HAND_OVER}:
+        return found
+    why = (_fails_early(history, rule) if found.pause == 0 else "") or check_spent(spent, rule)
+    return Decision(Action.STOP, f"{found.reason}; but {why}") if why else found
+
+
 def decide_after_attempt(
     diagnosis: Diagnosis, history: Sequence[AttemptSummary], rule: RecoveryRule
 ) -> Decision | None:
     """FINISH or STOP where the run must not go on after the newest attempt of `history`, else None."""
-    return stops_chain(diagnosis) or progress_gate(history, rule)
+    return stops_chain(diagnosis, rule) or progress_gate(history, rule)
 
 
-def left_out(diagnosis: Diagnosis, history: Sequence[RestartSummary]) -> tuple[str, ...]:
+def _fails_early(history: Sequence[RestartSummary], rule: RecoveryRule) -> str:
+    """Why further starts are not worth trying: the last ones all failed at once; empty where they did not, or where
+    one node, which can be left out, explains them."""
+    last = history[-_EARLY_FAILURES:]
+    if len(last) < _EARLY_FAILURES or any(
+        restart.end_step is not None or restart.seconds is None or restart.seconds > _EARLY for restart in last
+    ):
+        return ""
+    if any(_is_explained(restart, rule) for restart in last):
+        return ""
+    explained = set(last[0].nodes).intersection(*(restart.nodes for restart in last))
+    if len(explained) == 1:
+        return ""
+    classes = ", ".join(dict.fromkeys(restart.failure_class for restart in last))
+    return f"{len(last)} starts in a row failed in their first minute, before a step ({classes}), and on no one node"
+
+
+def _is_explained(restart: RestartSummary, rule: RecoveryRule) -> bool:
+    """Whether it came from outside the program, or is laid on nodes that are left out."""
+    kind = FailureClass(restart.failure_class)
+    at_fault = policy_of(kind, rule.policies).course is Course.EXCLUDE_NODE and restart.nodes
+    return kind in _FROM_OUTSIDE or bool(at_fault)
+
+
+def left_out(
+    diagnosis: Diagnosis, history: Sequence[RestartSummary], rule: RecoveryRule | None = None
+) -> tuple[str, ...]:
     """The nodes that a diagnosis names and its class lays it on: those to go on without."""
+    course = policy_of(FailureClass(diagnosis.failure_class), rule.policies if rule is not None else {}).course
     kind = FailureClass(diagnosis.failure_class)
-    if POLICIES[kind].course is Course.EXCLUDE_NODE and diagnosis.confidence != "low":
+    if course is Course.EXCLUDE_NODE and diagnosis.confidence != "low":
         return diagnosis.nodes
-    if POLICIES[kind].course is not Course.EXCLUDE_NODE and kind not in _SUSPECTS_NODES:
+    if course is not Course.EXCLUDE_NODE and kind not in _SUSPECTS_NODES:
         return ()
     before = {node for restart in history[:-1] if restart.failure_class == kind.value for node in restart.nodes}
     return tuple(node for node in diagnosis.nodes if node in before)
 
 
-def _pauses(diagnosis: Diagnosis) -> tuple[float, ...]:
+def _pauses(diagnosis: Diagnosis, rule: RecoveryRule) -> tuple[float, ...]:
     """Those of the class; an error of the program of which no line is known is as good as unknown."""
     kind = FailureClass(diagnosis.failure_class)
     wordless = kind is FailureClass.APPLICATION_ERROR and diagnosis.confidence == "low"
-    return POLICIES[FailureClass.UNKNOWN if wordless else kind].pauses
+    policy = policy_of(kind, rule.policies)
+    if wordless and policy.course is not Course.STOP:
+        return policy_of(FailureClass.UNKNOWN, {}).pauses
+    return policy.pauses
 
 
 def _same_error(kind: FailureClass, history: Sequence[RestartSummary]) -> int:

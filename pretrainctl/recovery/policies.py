@@ -14,10 +14,14 @@ pass by itself first gets the pauses of its row, each before one more try |
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
 
-__all__ = ["POLICIES", "Course", "FailureClass", "Policy"]
+from pretrainctl.errors import InputError
+
+__all__ = ["POLICIES", "Course", "FailureClass", "Policy", "check_policies", "policy_of"]
 
 
 class FailureClass(str, Enum):
@@ -56,6 +60,10 @@ class FailureClass(str, Enum):
     USER_CANCEL = "user_cancel"
     ADMIN_CANCEL = "admin_cancel"
     FENCED = "fenced"
+    CHANGED = "changed"
+    """What it trains with is not what it trained with before, and nobody has accepted that."""
+    BUDGET = "budget"
+    """The node-hours or restarts that the recipe allows are used up."""
     UNKNOWN = "unknown"
 
 
@@ -165,9 +173,69 @@ POLICIES: dict[FailureClass, Policy] = {
         Course.STOP, "ask the site why, then `pretrainctl resume`", "ask why before `resume`"
     ),
     FailureClass.FENCED: Policy(Course.STOP, "nothing to do: see the newest attempt", "another job has the run"),
+    FailureClass.CHANGED: Policy(
+        Course.STOP,
+        "`pretrainctl resume` shows the difference; put back what was not meant, or `resume --accept`",
+        "`resume --accept` goes on with it",
+    ),
+    FailureClass.BUDGET: Policy(
+        Course.STOP, "see what it was spent on; `pretrainctl resume --set recovery.KEY=VALUE` allows more", _AGAIN
+    ),
     FailureClass.UNKNOWN: Policy(
         Course.RESTART_ONCE,
         "read the end of the log and Slurm's own: `sacct -j JOB -o State,ExitCode,NodeList,Comment`",
         pauses=_PERHAPS_AWAY,
     ),
 }
+
+_OVER = "the allocation ends, so it can only be handed over or stopped"
+_PERSON = "a person asked for it"
+_FIXED = {
+    FailureClass.FINISHED: "there is nothing left to train",
+    FailureClass.STOPPED: _PERSON,
+    FailureClass.USER_CANCEL: _PERSON,
+    FailureClass.ADMIN_CANCEL: "the site asked for it",
+    FailureClass.FENCED: "another job has the run, and two would write it",
+    FailureClass.CHANGED: "that is what `resume --accept` is for",
+    FailureClass.BUDGET: "raise recovery.node_hours or recovery.restarts_per_hour instead",
+    FailureClass.CHECKPOINT_INCOMPLETE: "the checkpoint gate and recovery.older_checkpoints decide it",
+    FailureClass.CHECKPOINT_WORLD_SIZE: "no further start can load it",
+}
+"""Classes whose course no recipe changes, and why."""
+_ENDING = {FailureClass.CHECKPOINTED, FailureClass.TIME_LIMIT, FailureClass.PREEMPTED}
+_CHOICES = (Course.RESTART, Course.RESTART_ONCE, Course.EXCLUDE_NODE, Course.HAND_OVER, Course.STOP)
+
+
+def policy_of(kind: FailureClass, chosen: Mapping[str, str]) -> Policy:
+    """The policy of a class, with the course that the recipe has `chosen` for it where it has."""
+    usual = POLICIES[kind]
+    course = chosen.get(kind.value, usual.course.value)
+    if kind in _FIXED or course == usual.course.value:
+        return usual
+    pauses = () if course == Course.STOP.value else usual.pauses
+    return replace(usual, course=Course(course), why="recovery.policies of the recipe says stop", pauses=pauses)
+
+
+def check_policies(chosen: Mapping[str, str]) -> None:
+    """InputError where `chosen`, failure class to course, names none, or changes what cannot be changed."""
+    for name, course in chosen.items():
+        key = f"recovery.policies.{name}"
+        free = [kind.value for kind in FailureClass if kind not in _FIXED]
+        if name not in {kind.value for kind in FailureClass}:
+            raise InputError(f"{key}: {name!r} is no failure class", hint=_near(name, free))
+        kind = FailureClass(name)
+        if kind in _FIXED:
+            raise InputError(
+                f"{key} cannot be changed from {POLICIES[kind].course.value}: {_FIXED[kind]}",
+                hint=f"leave it out; those that can be changed: {', '.join(free)}",
+            )
+        choices = [one.value for one in _CHOICES]
+        if course not in choices:
+            raise InputError(f"{key}: {course!r} is nothing that can be done", hint=_near(course, choices))
+        if kind in _ENDING and course not in {Course.HAND_OVER.value, Course.STOP.value}:
+            raise InputError(f"{key} cannot be {course}: {_OVER}", hint="write hand_over or stop")
+
+
+def _near(word: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    return f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"

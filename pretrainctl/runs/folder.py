@@ -14,6 +14,7 @@ from pathlib import Path
 from pretrainctl.errors import InputError, RunError
 from pretrainctl.records import codec, contract
 from pretrainctl.records.launch import Bundle, Launch
+from pretrainctl.records.lineage import Planned
 from pretrainctl.records.run import AttemptRecord, RunRecord
 from pretrainctl.runs import ledger
 
@@ -62,12 +63,16 @@ class RunFolder:
 
     def refuse_if_moved(self) -> None:
         """RunError where the batch script was written for another folder: its jobs would end before they began."""
-        words = shlex.split(self.script.read_text(encoding="utf-8").rstrip().splitlines()[-1])
-        if not Path(words[-1]).exists() or not self.path.samefile(words[-1]):
+        launched = self.launched_as()
+        if not launched.exists() or not self.path.samefile(launched):
             raise RunError(
-                f"{self.path} was launched as {words[-1]}, and its scripts say so",
+                f"{self.path} was launched as {launched}, and its scripts say so",
                 hint="move it back, or put a symbolic link there",
             )
+
+    def launched_as(self) -> Path:
+        """The folder that the batch script names."""
+        return Path(shlex.split(self.script.read_text(encoding="utf-8").rstrip().splitlines()[-1])[-1])
 
     def is_own(self) -> bool:
         """Whether this user launched the run."""
@@ -84,6 +89,12 @@ class RunFolder:
     def launch(self) -> Launch:
         """The launch record."""
         return codec.read(Launch, self.bundle / "launch.json")
+
+    def planned(self) -> Planned:
+        """Recipe, profile and plan as they are now: those of the launch, or of the last `resume` that changed them."""
+        if (self.path / "plan.json").exists():
+            return codec.read(Planned, self.path / "plan.json")
+        return Planned(self.record.recipe, self.record.profile, self.record.plan)
 
     def attempts(self) -> list[AttemptRecord]:
         """Attempts in order; an attempt whose record cannot be read is a LedgerError.

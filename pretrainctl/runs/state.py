@@ -13,6 +13,8 @@ __all__ = ["AttemptState", "RunState", "fold"]
 _WISHED = {"", "user_cancel", "stopped"}
 """Classes of stops that a person wished for; an event without a class is one of them."""
 
+_WARNINGS = {"checkpoint_unusable", "loss_jump", "lr_jump"}
+
 
 @dataclass(frozen=True)
 class AttemptState:
@@ -132,5 +134,5 @@ def _attempt(number: int, events: Sequence[Event], lost: Mapping[str, Any] | Non
         restarts=sum(event.kind == "restart_started" for event in events),
         dead_nodes=tuple(str(event.data.get("node", "")) for event in events if event.kind == "node_dead"),
         lost_host={} if lost is None else {str(lost["node"]): str(lost["how"])},
-        warnings=tuple(event.message for event in events if event.kind == "checkpoint_unusable"),
+        warnings=tuple(event.message for event in events if event.kind in _WARNINGS),
     )

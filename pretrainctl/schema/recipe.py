@@ -186,6 +186,15 @@ class Recovery(Part):
     """Restarts inside one allocation."""
     attempts_without_progress: Positive = 3
     """Attempts in a row without a newer complete checkpoint, after which the chain stops."""
+    older_checkpoints: Annotated[int, Field(ge=0)] = 2
+    """Starts in a row from a checkpoint older than the newest known one; one more stops the chain."""
+    restarts_per_hour: Positive | None = None
+    """Failures in one hour that are followed by a start; one more stops the chain; null = no limit."""
+    node_hours: Annotated[float, Field(gt=0)] | None = None
+    """Node-hours of the whole run, spares included, after which nothing goes on; null = no limit."""
+    policies: dict[Word, Word] = Field(default_factory=dict)
+    """By failure class, what is done instead of the usual: `restart`, `restart_once`, `exclude_node`, `hand_over` or
+    `stop`, such as `gpu_oom: stop`."""
 
 
 class Tracking(Part):

@@ -6,19 +6,26 @@ import contextlib
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from pretrainctl.errors import MissingError, RunError, SlurmError
 from pretrainctl.frameworks.checkpoint_gate import check
 from pretrainctl.frameworks.checkpoint_owner import refuse_stranger
+from pretrainctl.records.launch import Launch
 from pretrainctl.records.run import Event
+from pretrainctl.recovery.budgets import check_node_hours
+from pretrainctl.recovery.consent import describe
 from pretrainctl.runs import folder, ledger
 from pretrainctl.runs.folder import RunFolder
 from pretrainctl.runs.requests import ask
 from pretrainctl.runs.state import AttemptState, fold
 from pretrainctl.slurm.client import Slurm
 from pretrainctl.workflows.launch import queue_jobs
+from pretrainctl.workflows.lineage import compare_to_trained
 from pretrainctl.workflows.look_back import expected_checkpoint
 from pretrainctl.workflows.reach import reach_own
+from pretrainctl.workflows.revise import install, revise
+from pretrainctl.workflows.spending import spent_by
 
 __all__ = ["Outcome", "cancel", "resume", "save", "stop"]
 
@@ -107,22 +114,31 @@ def cancel(name: str) -> Outcome:
     return Outcome(run.record.name, f"cancelled {count} job{'s' * (count != 1)}", (*running, *queued))
 
 
-def resume(name: str) -> Outcome:
+def resume(name: str, *, set_values: Sequence[str] = (), recipe: Path | None = None, accept: bool = False) -> Outcome:
     """Let a stopped run go on, or one that has no job: a new job is queued.
 
-    RunError where it is finished, where a job of it is queued or running, or another `resume` is at work;
-    CheckpointError where it had checkpoints and could load none, or another run took them over. After Ctrl-C or
-    SIGTERM it is stopped.
+    With `set_values` (`key=value`) or `recipe` it is planned anew before. RunError where it is finished, where a job of
+    it is queued or running, another `resume` is at work, its node-hours are used up, or what it trains with was changed
+    and `accept` is false; CheckpointError where it had checkpoints and could load none, or another run took them over.
+    After Ctrl-C or SIGTERM it is stopped.
     """
     run = _open_unfinished(name, hint=_FURTHER)
     slurm = reach_own(run)
     events = ledger.read_events(run.path, 0)
     _refuse_jobs(run, *_jobs(run, slurm))
     run.refuse_if_moved()
-    launch = run.launch()
+    revision = revise(run, set_values, recipe) if set_values or recipe is not None else None
+    launch = run.launch() if revision is None else revision.launch
+    _refuse_spent(run, launch)
     refuse_stranger(launch.checkpoint.directory, launch.run_id)
     # Now, what the attempt's own gate would refuse after the job has waited in the queue.
     check(launch.checkpoint.directory, launch.checkpoint, **expected_checkpoint(run))
+    changes, waiting = compare_to_trained(run, launch, revision)
+    if waiting and not accept:
+        raise RunError(
+            f"this is not what the run {run.record.name!r} trained with before: {describe(waiting)}",
+            hint="put back what was not meant, or give `pretrainctl resume --accept` to go on with it",
+        )
     try:
         mine = ledger.append(run.path, "resume_requested", "resume asked for")
         other = _other_resume(ledger.read_events(run.path, 0), mine, known=events[-1].sequence if events else 0)
@@ -131,15 +147,32 @@ def resume(name: str) -> Outcome:
                 f"another `resume` of the run {run.record.name!r} is at work, on {other.host}",
                 hint="look at `pretrainctl status`; what it queues is enough",
             )
+        if revision is not None:
+            install(run, revision)
+        if waiting:
+            said = f"accepted for what follows: {describe(waiting)}"
+            ledger.append(run.path, "change_accepted", said, data={"changes": list(waiting)})
         job_ids, _ = queue_jobs(run, launch, slurm)
-    except SlurmError as error:
+    except (SlurmError, OSError) as error:
         ledger.append(run.path, "stopped", f"could not be resumed: {error}")
         raise
     except (KeyboardInterrupt, SystemExit):
         # A job may have been accepted in this moment: it will find this and leave.
         ledger.append(run.path, "stopped", "the resume was interrupted")
         raise
-    return Outcome(run.record.name, f"queued job {', '.join(map(str, job_ids))}", job_ids)
+    message = f"queued job {', '.join(map(str, job_ids))}"
+    if changes:
+        message += f"; changed since it trained: {describe(changes)}"
+    return Outcome(run.record.name, message, job_ids)
+
+
+def _refuse_spent(run: RunFolder, launch: Launch) -> None:
+    """RunError where a budget that a resume does not give back is used up."""
+    if launch.recovery.node_hours is None:
+        return
+    used = check_node_hours(spent_by(run), launch.recovery)
+    if used:
+        raise RunError(f"the run {run.record.name!r} stays stopped: {used}", hint="--set recovery.node_hours=N")
 
 
 def _refuse_jobs(run: RunFolder, queued: Sequence[int], running: Sequence[int]) -> None:

@@ -14,6 +14,7 @@ from pretrainctl.metrics.series import read_series
 from pretrainctl.records import contract
 from pretrainctl.records.contract import Request
 from pretrainctl.records.job import Job, JobClass
+from pretrainctl.records.launch import RecoveryRule
 from pretrainctl.records.run import AttemptRecord, Diagnosis, Event
 from pretrainctl.recovery.decision import course_of, hint_of
 from pretrainctl.recovery.diagnosis import FailureClass, diagnose, diagnose_log
@@ -171,7 +172,7 @@ class _Case:
                 replace(diagnosis, failure_class=FailureClass.USER_CANCEL.value, message=wish) if last else diagnosis
             )
         return replace(
-            _finding(diagnosis),
+            _finding(diagnosis, self.launch.recovery),
             run=self.run.record.name,
             attempt=owner.attempt,
             restart=restart,
@@ -202,7 +203,7 @@ class _Case:
         )
         found = self._fresh(owner, restarts[-1], told, hang)
         return replace(
-            _finding(found),
+            _finding(found, self.launch.recovery),
             message=found.message if found.failure_class == FailureClass.HANG.value else f"{found.message}; {hang}",
             run=self.run.record.name,
             attempt=owner.attempt,
@@ -220,7 +221,8 @@ class _Case:
             for path in starts[-2:]
         )
         found = check_learning_rate(before[-_STEPS_COMPARED:], after[:_STEPS_COMPARED])
-        return [found.message] if found is not None else []
+        jumps = [one for one in self._of(attempt) if one.kind == "loss_jump" and one.data.get("restart") == restart]
+        return [*(one.message for one in jumps), *([found.message] if found is not None else [])]
 
     def _fresh(self, owner: AttemptRecord, restart: int, told: Sequence[Event], hang: str = "") -> Diagnosis:
         """From all that is in the folder, the whole log among it."""
@@ -335,7 +337,7 @@ def _done(told: Sequence[Event], restart: int | None) -> tuple[str, ...]:
     return tuple(text for index, text in enumerate(messages) if not any(text in said for said in messages[:index]))
 
 
-def _finding(diagnosis: Diagnosis) -> Finding:
+def _finding(diagnosis: Diagnosis, rule: RecoveryRule | None = None) -> Finding:
     return Finding(
         failure_class=diagnosis.failure_class,
         message=diagnosis.message,
@@ -343,6 +345,6 @@ def _finding(diagnosis: Diagnosis) -> Finding:
         ranks=diagnosis.ranks,
         evidence=diagnosis.evidence,
         confidence=diagnosis.confidence,
-        action=course_of(diagnosis).value,
+        action=course_of(diagnosis, rule).value,
         hint=hint_of(diagnosis),
     )

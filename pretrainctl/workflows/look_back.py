@@ -150,7 +150,9 @@ def expected_checkpoint(run: RunFolder) -> ExpectedCheckpoint:
 
 def restart_summaries(run: RunFolder, attempt: int) -> list[RestartSummary]:
     """The restarts of an attempt that are over, in order."""
-    events = [event for event in ledger.read_events(run.path, attempt) if event.kind == "restart_ended"]
+    told = ledger.read_events(run.path, attempt)
+    begun = {event.data.get("restart"): event.time for event in told if event.kind == "restart_started"}
+    events = [event for event in told if event.kind == "restart_ended"]
     summaries = []
     newest = 0
     for event in events:
@@ -166,6 +168,7 @@ def restart_summaries(run: RunFolder, attempt: int) -> list[RestartSummary]:
                 end_step=last,
                 checkpoint_step=newest,
                 nodes=tuple(event.data.get("nodes", ())),
+                seconds=event.time - begun[restart] if restart in begun else None,
             )
         )
     return summaries

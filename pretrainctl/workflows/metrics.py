@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pretrainctl.metrics.series import read_series
 from pretrainctl.metrics.summary import summarize
 from pretrainctl.records.sample import Summary
@@ -16,4 +18,8 @@ def summarize_run(run: str | RunFolder) -> Summary:
     """The summary over all restarts of all attempts; a run that has not stepped yet has an empty one."""
     opened = folder.find(run) if isinstance(run, str) else run
     series = read_series(path / "metrics.jsonl" for _, _, path in opened.restart_dirs())
-    return summarize(series, fold(ledger.read_events(opened.path)).resumes)
+    events = ledger.read_events(opened.path)
+    alerts = tuple(
+        f"attempt {event.attempt}: {event.message}" for event in events if event.kind in {"loss_jump", "lr_jump"}
+    )
+    return replace(summarize(series, fold(events).resumes), alerts=alerts)

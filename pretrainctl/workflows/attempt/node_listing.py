@@ -80,7 +80,7 @@ class NodeListing:
 
     def add_diagnosed(self, diagnosis: Diagnosis, history: Sequence[RestartSummary]) -> None:
         """List the nodes on which a diagnosis lays the end of a restart, the last of `history`."""
-        for node in left_out(diagnosis, history):
+        for node in left_out(diagnosis, history, self.attempt.launch.recovery):
             self.add(node, diagnosis.failure_class, diagnosis.message, diagnosis.evidence, diagnosis.confidence)
 
     def tell(self, *, wait: bool = False) -> None:

@@ -23,6 +23,7 @@ from pretrainctl.workflows.attempt.chain import Chain
 from pretrainctl.workflows.attempt.checkpoint_watch import CheckpointWatch
 from pretrainctl.workflows.attempt.context import Attempt
 from pretrainctl.workflows.attempt.node_watch import NodeWatch
+from pretrainctl.workflows.attempt.resume_watch import ResumeWatch
 from pretrainctl.workflows.training_step import step_name, training_step
 
 __all__ = ["Restart", "RestartEnd"]
@@ -73,6 +74,7 @@ class Restart:
         self.resume_tag = resume_tag
         self.folder: Path = contract.restart_dir(attempt.run.path, attempt.number, number)
         self._asking = Asking(attempt, self._find_step)
+        self.resumed = ResumeWatch(attempt, self.folder, resume_tag)
         self._step: str | None = None
         self._failed_at: float | None = None
 
@@ -126,10 +128,11 @@ class Restart:
             self.chain.tick()
             checkpoints.tick()
             self._asking.tick()
+            self.resumed.tick()
             if begun is not None and time.monotonic() - begun > _STEP_KNOWN_AFTER:
                 self._find_step()
                 begun = None
-            if self._read_end() is not None:
+            if self._read_end() is not None or self.resumed.from_scratch is not None:
                 return ()
             dead = self._dead()
             if dead:

@@ -23,6 +23,8 @@ from pretrainctl.runs.state import fold
 from pretrainctl.slurm.client import Slurm
 from pretrainctl.workflows.attempt.chain import Chain
 from pretrainctl.workflows.attempt.context import Attempt, this_job
+from pretrainctl.workflows.attempt.limits import spent_now, too_far_back, used_up
+from pretrainctl.workflows.attempt.lineage import LineageCheck
 from pretrainctl.workflows.attempt.node_choice import NodeChoice
 from pretrainctl.workflows.attempt.node_watch import NodeWatch
 from pretrainctl.workflows.attempt.patience import MAY_PASS, Patience, say
@@ -111,6 +113,7 @@ def _carry(attempt: Attempt, chain: Chain, patience: Patience) -> tuple[Decision
     if state.stopped is not None:
         return Decision(Action.STOP, f"stopped before: {state.stopped}"), "user_cancel"
     watch = NodeWatch(attempt)
+    lineage = LineageCheck(attempt)
     watch.start()
     nodes = NodeChoice(attempt, watch, chain)
     nodes.start()
@@ -118,10 +121,18 @@ def _carry(attempt: Attempt, chain: Chain, patience: Patience) -> tuple[Decision
         chain.ensure()
         past = patience.until("the last attempt's end", lambda: _look_back(attempt))
         if past is not None:
-            attempt.event("looked_back", past.diagnosis.message, {"class": past.diagnosis.failure_class})
+            found = {"class": past.diagnosis.failure_class, "of": past.attempt}
+            attempt.event("looked_back", past.diagnosis.message, found)
             nodes.listing.add_past(past.attempt, past.diagnosis)
             if past.stop is not None:
                 return past.stop, past.diagnosis.failure_class
+        stop = used_up(attempt, patience)
+        if stop is not None:
+            return stop, FailureClass.BUDGET.value
+        nodes.settle()
+        stop = lineage.settle()
+        if stop is not None:
+            return stop, FailureClass.CHANGED.value
         return _train(attempt, watch, chain, nodes)
     finally:
         watch.stop()
@@ -135,7 +146,6 @@ def _look_back(attempt: Attempt) -> Past | None:
 def _train(attempt: Attempt, watch: NodeWatch, chain: Chain, nodes: NodeChoice) -> tuple[Decision, str]:
     needed = attempt.launch.srun.nodes
     patience = Patience(attempt.signals, idle=watch.poll)
-    nodes.settle()
     number = 0
     while True:
         usable = nodes.usable()
@@ -147,10 +157,13 @@ def _train(attempt: Attempt, watch: NodeWatch, chain: Chain, nodes: NodeChoice) 
                 patience.pause(_IDLE_PAUSE)  # until Slurm knows, the chained job would get the same nodes
             return Decision(Action.HAND_OVER, nodes.lack(needed)), FailureClass.NODE_FAILURE.value
         resume_tag = patience.until("the checkpoints", functools.partial(_open_gate, attempt, number))
+        back = too_far_back(attempt, patience)
+        if back is not None:
+            return back, FailureClass.CHECKPOINT_INCOMPLETE.value
         restart = Restart(attempt, watch, chain, number, usable[:needed], resume_tag)
         patience.until("the run folder, and Slurm", restart.prepare)
         end = restart.run()
-        diagnosis = diagnose(
+        diagnosis = restart.resumed.from_scratch or diagnose(
             evidence_of(
                 restart.folder,
                 job_class=_taken_away(attempt, end),
@@ -185,6 +198,7 @@ def _train(attempt: Attempt, watch: NodeWatch, chain: Chain, nodes: NodeChoice) 
             needed_nodes=needed,
             job_is_ending=attempt.signals.terminated or attempt.signals.time_limit_near,
         )
+        decision = decisions.hold_to_limits(decision, history, attempt.launch.recovery, spent_now(attempt, patience))
         attempt.event(
             "decided",
             f"{decision.action.value}: {decision.reason}",
@@ -240,10 +254,11 @@ def _open_gate(attempt: Attempt, restart: int) -> str | None:
     another run's."""
     directory = attempt.launch.checkpoint.directory
     refuse_stranger(directory, attempt.launch.run_id)
+    expected = expected_checkpoint(attempt.run)
     result = gate(
         directory,
         attempt.launch.checkpoint,
-        **expected_checkpoint(attempt.run),
+        **expected,
         label=f"attempt-{attempt.number}-restart-{restart}",
         tasks_per_node=attempt.launch.srun.ranks_per_node,
     )
@@ -263,6 +278,7 @@ def _open_gate(attempt: Attempt, restart: int) -> str | None:
             "restart": restart,
             "resume_tag": result.resume_tag,
             "resume_step": result.resume_step,
+            "last_saved_step": expected["last_saved_step"],
             "quarantined": quarantined,
             "pointer_rewritten": result.pointer_rewritten,
             "notes": list(result.notes),

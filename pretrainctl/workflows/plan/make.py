@@ -11,6 +11,7 @@ from typing import Literal
 from pretrainctl import catalog
 from pretrainctl.errors import InputError
 from pretrainctl.frameworks import checkpoint_gate, deepspeed
+from pretrainctl.recovery.policies import check_policies
 from pretrainctl.runs.folder import check_name, roots
 from pretrainctl.schema import ClusterProfile, Plan, Recipe
 from pretrainctl.units import show_duration
@@ -49,6 +50,7 @@ def make_plan(
     where = catalog.load_profile(cluster or this_cluster(), for_cluster)
     what = _absolute(catalog.load_recipe(recipe, for_recipe, cluster=where.name), base)
     check_name(what.name)
+    check_policies(what.recovery.policies)
     notes = list(where.caveats)
     warnings: list[str] = []
     queue = choose_queue(what, where, notes)

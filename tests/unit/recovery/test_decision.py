@@ -20,7 +20,7 @@ from pretrainctl.recovery.policies import POLICIES, Course, FailureClass
 RULE = RecoveryRule()
 STOPS = [
     *("divergence", "config", "environment", "quota", "checkpoint_world_size"),
-    *("user_cancel", "admin_cancel", "stopped", "fenced"),
+    *("user_cancel", "admin_cancel", "stopped", "fenced", "changed", "budget"),
 ]
 
 

@@ -60,3 +60,15 @@ def test_restarts_and_the_end_of_an_attempt_are_told() -> None:
     (attempt,) = state.attempts
     assert (attempt.ended, attempt.action, attempt.failure_class) == (True, "hand_over", "node_failure")
     assert (attempt.restarts, attempt.resume_step) == (2, 40)
+
+
+def test_what_did_not_go_on_over_a_resume_is_a_warning() -> None:
+    events = [
+        inside(1, 1, "claimed"),
+        inside(1, 2, "loss_jump", restart=0),
+        inside(1, 3, "lr_jump"),
+        inside(1, 4, "note"),
+    ]
+    owner = fold(events).owner
+    assert owner is not None
+    assert owner.warnings == ("loss_jump", "lr_jump")

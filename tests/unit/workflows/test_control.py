@@ -11,7 +11,7 @@ import pytest
 from pretrainctl.errors import RunError
 from pretrainctl.records import codec, contract
 from pretrainctl.records.job import Job, JobClass, StateMeaning
-from pretrainctl.records.launch import CheckpointLayout
+from pretrainctl.records.launch import CheckpointLayout, RecoveryRule
 from pretrainctl.records.run import RunRecord
 from pretrainctl.runs import ledger
 from pretrainctl.runs.folder import RunFolder
@@ -85,7 +85,8 @@ def test_a_resume_that_is_interrupted_leaves_a_stopped_run(
 
     queue.waiting = False
     directory = run / "checkpoints"
-    launch = SimpleNamespace(run_id="a-1", checkpoint=CheckpointLayout("deepspeed", directory, 1, "bf16", 1))
+    layout = CheckpointLayout("deepspeed", directory, 1, "bf16", 1)
+    launch = SimpleNamespace(run_id="a-1", checkpoint=layout, recovery=RecoveryRule())
     monkeypatch.setattr(RunFolder, "launch", lambda _: launch)
     monkeypatch.setattr(RunFolder, "refuse_if_moved", lambda _: None)
     monkeypatch.setattr(control, "queue_jobs", interrupted)

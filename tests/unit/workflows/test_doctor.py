@@ -18,6 +18,7 @@ from pretrainctl.records.run import AttemptRecord, RunRecord
 from pretrainctl.runs import ledger
 from pretrainctl.workflows import doctor
 from pretrainctl.workflows.doctor import examine_logs, examine_run
+from pretrainctl.workflows.metrics import summarize_run
 
 NODES = ("node01", "node02")
 OOM = "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 18.00 GiB."
@@ -246,6 +247,12 @@ def test_a_schedule_that_was_lost_at_the_resume(run: Run) -> None:
         (folder / "metrics.jsonl").write_text(lines.replace('"step":', f'"step":{index + 1}000'))
         run.ended(1, index, "gpu_oom", "x")
     assert "learning rate not continuous across the resume: 1.700E-05" in examine_run("a").notes[0]
+    run.event("loss_jump", "the loss jumped up across the resume", 1, restart=1)
+    run.event("loss_jump", "another start's", 1, restart=0)
+    notes = examine_run("a").notes
+    assert notes[0] == "the loss jumped up across the resume"
+    assert len(notes) == 2
+    assert summarize_run("a").alerts[0] == "attempt 1: the loss jumped up across the resume"
     assert examine_run("a", 1, 0).notes == ()
 
 

@@ -1,0 +1,100 @@
+"""Revise: plan a run anew between two of its jobs, with another recipe or other values."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pretrainctl.errors import InputError
+from pretrainctl.records import codec
+from pretrainctl.records.launch import Launch
+from pretrainctl.records.lineage import Planned
+from pretrainctl.runs.folder import RunFolder
+from pretrainctl.schema import Plan
+from pretrainctl.workflows.plan import make_plan
+from pretrainctl.workflows.render import render_bundle
+
+__all__ = ["Revision", "install", "revise"]
+
+
+@dataclass(frozen=True)
+class Revision:
+    """What the bundle would be, and what it would be made of; nothing is written yet."""
+
+    launch: Launch
+    files: Mapping[str, str]
+    planned: Planned
+
+
+def revise(run: RunFolder, set_values: Sequence[str], recipe: Path | None) -> Revision:
+    """Plan the run anew: its own recipe, or the one in `recipe`, with `key=value` settings over it, on its own cluster.
+
+    InputError where that cannot be planned, or would change what a run keeps: its checkpoint directory, its framework.
+    """
+    before, old = run.planned(), run.launch()
+    with tempfile.TemporaryDirectory(prefix="pretrainctl-") as folder:
+        written = Path(folder) / "recipe.yaml", Path(folder) / "profile.yaml"
+        for path, values in zip(written, (before.recipe, before.profile), strict=True):
+            path.write_text(json.dumps(values), encoding="utf-8")
+        plan = make_plan(
+            str(recipe.absolute() if recipe is not None else written[0]),
+            str(written[1]),
+            set_values=set_values,
+            name=run.record.name,
+        )
+    launch, _, bundle = render_bundle(
+        plan,
+        run.launched_as(),
+        python=old.python,
+        training_python=_training_python(old),
+        salt=str(run.record.created),
+    )
+    for what, was, now in (
+        ("checkpoint.directory", old.checkpoint.directory, launch.checkpoint.directory),
+        ("framework", old.framework, launch.framework),
+    ):
+        if was != now:
+            raise InputError(
+                f"{what} of a run stays as it was launched: {was}, not {now}",
+                hint="launch a new run, with `--set checkpoint.adopt=true` to go on from these checkpoints",
+            )
+    return Revision(launch, bundle.files, _planned(plan))
+
+
+def install(run: RunFolder, revision: Revision) -> None:
+    """Make the revision the run's; the bundle before it is kept in `bundles/`. No job of the run may be queued.
+
+    Each file is replaced in one rename. What an interruption leaves half done shows as a change at the next start.
+    """
+    kept = run.path / "bundles"
+    kept.mkdir(exist_ok=True)
+    number = 1 + max((int(path.name) for path in kept.iterdir() if path.name.isdigit()), default=0)
+    shutil.copytree(run.bundle, kept / f"{number:04d}")
+    for name, text in revision.files.items():
+        aside = run.bundle / f".{name}.{os.urandom(8).hex()}"
+        aside.write_text(text, encoding="utf-8")
+        if text.startswith("#!"):
+            aside.chmod(0o755)
+        aside.replace(run.bundle / name)
+    for name in {path.name for path in run.bundle.iterdir()} - set(revision.files):
+        (run.bundle / name).unlink()
+    codec.write(run.path / "plan.json", revision.planned)
+
+
+def _training_python(launch: Launch) -> str | None:
+    """The interpreter of the ranks where the launch chose it: inside an image it is the profile's to name."""
+    begins = Path(launch.program[0]).name.startswith("python") and not launch.container
+    return launch.program[0] if begins else None
+
+
+def _planned(plan: Plan) -> Planned:
+    return Planned(
+        recipe=plan.recipe.model_dump(mode="json"),
+        profile=plan.profile.model_dump(mode="json"),
+        plan=plan.model_dump(mode="json", exclude={"recipe", "profile"}),
+    )
