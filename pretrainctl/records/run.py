@@ -45,6 +45,7 @@ EventKind = Literal[
     "node_dead",
     "checkpoint_unusable",
     "save_asked",
+    "hang",
     "restart_ended",
     "decided",
     "attempt_ended",
