@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from pretrainctl.records.progress import RankReport
 
-__all__ = ["Stuck", "find_stuck", "main_stack", "show_ranks"]
+__all__ = ["Stuck", "find_stuck", "main_stack", "show_ranks", "waits_for_files"]
 
 _HEAD = re.compile(r"^(?:Current )?[Tt]hread .*$", re.MULTILINE)
 _FRAME = re.compile(r'^\s+File "(?P<file>.+)", line (?P<line>\d+) in (?P<name>.+?)\s*$')
@@ -22,6 +22,10 @@ _SPIED = re.compile(r"^\s+(?P<name>\S+) \((?P<file>[^()]+?)(?::(?P<line>\d+))?\)
 _COLLECTIVE = re.compile(
     r"(?:all_?reduce|all_?gather|reduce_scatter|broadcast|barrier|all_to_all|recv|synchronize|init_process_group)"
 )
+_FILES = re.compile(
+    r"^(?:nfs|rpc|ll_|cl_|osc_|ldlm|ptlrpc|mmfs|gpfs|cxi\w*Wait|beegfs|fuse|ceph|io_schedule|folio_wait|wait_on_page)"
+)
+"""Kernel functions in which a process waits for NFS, Lustre, GPFS, BeeGFS, FUSE, Ceph or a disk."""
 _INNERMOST = 3
 """Frames that say whether a rank waits for others, and that are shown."""
 _SHOWN = 8
@@ -56,6 +60,11 @@ def find_stuck(reports: Mapping[int, RankReport], silent: Iterable[int] = ()) ->
         if behind and 2 * len(behind) <= len(ranks):
             return Stuck(tuple(sorted(behind)), why, facts)
     return Stuck((), "", facts)
+
+
+def waits_for_files(report: RankReport) -> bool:
+    """Whether the rank waits in the kernel for a file system, which may come back."""
+    return report.state not in _STOPPED and _FILES.match(report.waits_in) is not None
 
 
 def main_stack(text: str) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from pretrainctl.liveness.listener import Listener
 from pretrainctl.records import codec
 from pretrainctl.records.progress import Hang, RankReport
 from pretrainctl.recovery.pace import Pace
-from pretrainctl.recovery.stuck import Stuck, find_stuck, show_ranks
+from pretrainctl.recovery.stuck import Stuck, find_stuck, show_ranks, waits_for_files
 from pretrainctl.workflows.attempt.context import Attempt
 
 __all__ = ["ProgressWatch"]
@@ -33,6 +33,10 @@ _READ = 1 << 20
 """Bytes that are read of the file at a time."""
 _EARLIER, _HEAD, _TAIL = 4, 1 << 16, 1 << 20
 """Earlier restarts that are learned from, and the bytes of each at its beginning and its end."""
+_FILES_PATIENCE = 900.0
+"""Seconds for which ranks may wait for a file system: as long as the attempt itself does."""
+_AGAIN_AFTER = 5.0
+"""Seconds between two looks at ranks that wait for one."""
 _LOOK_PATIENCE = 0.6
 _STACKS_PATIENCE = 1.8
 """Seconds that the nodes may take to say how far their ranks are, and then where they stand."""
@@ -68,7 +72,7 @@ class ProgressWatch:
         self._pause = min(_LONGEST_PAUSE, max(_SHORTEST_PAUSE, min(launch.hang.step, launch.hang.checkpoint) / 40))
         self._offset = 0
         self._rest = b""
-        self._noted = False
+        self._noted: set[str] = set()
         self._next = self._last = clock()
         self.pace.begin(self._last)
         with contextlib.suppress(OSError):
@@ -142,15 +146,24 @@ class ProgressWatch:
         first = known.get(0, (("", None)))[1]
         if first is not None and first.count and first.age < silence - _SAME:
             self.pace.see(first.phase, first.step, now - first.age)
-            if not self._noted:
-                self._noted = True
-                self.attempt.event("note", "no line of metrics.jsonl arrives, but the ranks go on")
+            self._note("no line of metrics.jsonl arrives, but the ranks go on")
+            return None
+        held = [rank for rank, (_, report) in known.items() if report is not None and waits_for_files(report)]
+        if held and silence < _FILES_PATIENCE:
+            self._note(f"{show_ranks(held)}: waiting for a file system, which is no hang yet")
+            self._next = now + _AGAIN_AFTER
             return None
         known |= self._ask(stacks=True, patience=_STACKS_PATIENCE)
         if not self._follow() or self.pace.silent(self._clock()) < silence:
             return None
         self.stacks = {rank: (node, report.stack) for rank, (node, report) in known.items() if report is not None}
         return self._hang(self.pace.silent(self._clock()), limit, known)
+
+    def _note(self, message: str) -> None:
+        """Say it once."""
+        if message not in self._noted:
+            self._noted.add(message)
+            self.attempt.event("note", message)
 
     def _hang(self, silence: float, limit: float, known: Mapping[int, tuple[str, RankReport | None]]) -> Hang:
         pace = self.pace

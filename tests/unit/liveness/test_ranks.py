@@ -37,6 +37,7 @@ Start = Callable[..., subprocess.Popen[str]]
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     """Starts a rank of attempt 2, restart 1, on this node, and returns when it says that it is ready."""
     monkeypatch.setenv("SLURMD_NODENAME", "node01")
+    monkeypatch.setattr(ranks, "_ANSWER_PATIENCE", 20.0)  # the machine may be busy
     started: list[subprocess.Popen[str]] = []
 
     def start(rank: int, program: str = REPORTS + WAIT, **other: str) -> subprocess.Popen[str]:
@@ -62,20 +63,23 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
         process.communicate()
 
 
+def stop(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGSTOP)
+    while Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+        time.sleep(0.01)
+
+
 def look(tmp_path: Path, *, stacks: bool = True) -> dict[int, ranks.RankReport]:
     return {report.rank: report for report in look_at_ranks(str(tmp_path), 2, 1, stacks=stacks)}
 
 
 def test_ranks_say_how_far_they_are_and_where_they_stand(tmp_path: Path, start: Start) -> None:
     alive, stopped = start(0), start(3)
-    stopped.send_signal(signal.SIGSTOP)
-    time.sleep(0.2)
-    begun = time.monotonic()
+    stop(stopped)
     found = look(tmp_path)
-    assert time.monotonic() - begun < 2.0
     assert sorted(found) == [0, 3]
     assert (found[0].pid, found[0].step, found[0].phase, found[0].count) == (alive.pid, 4, "step", 2)
-    assert 0.1 < found[0].age < 60
+    assert 0 < found[0].age < 300
     assert 'in wait_here\n  File "<string>"' in found[0].stack
     assert (found[3].state, found[3].step, found[3].stack) == ("T", 4, "")
     assert alive.poll() is None, "it was only asked"
@@ -103,6 +107,16 @@ def test_a_rank_that_would_die_of_the_signal_is_not_signalled(tmp_path: Path, st
     assert (plain.poll(), forgetful.poll()) == (None, None)
 
 
+def test_a_rank_that_never_answers_is_not_waited_for(
+    tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranks, "_ANSWER_PATIENCE", 0.3)
+    start(0, REPORTS + "import signal; signal.signal(signal.SIGUSR2, lambda *_: None)\n" + WAIT)
+    begun = time.monotonic()
+    assert look(tmp_path)[0].stack == ""
+    assert 0.3 < time.monotonic() - begun < 10
+
+
 def test_of_a_rank_and_its_children_the_rank_is_taken(tmp_path: Path, start: Start) -> None:
     forks = REPORTS + "import os, time\nif os.fork() == 0:\n    time.sleep(100)\n" + WAIT
     rank = start(0, forks)
@@ -121,6 +135,5 @@ def test_py_spy_is_asked_of_a_rank_that_does_not_answer(
     spy.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     stopped = start(0)
-    stopped.send_signal(signal.SIGSTOP)
-    time.sleep(0.2)
+    stop(stopped)
     assert look(tmp_path)[0].stack == f'Thread {stopped.pid} (idle): "MainThread"\n    batch (samples.py:61)\n'

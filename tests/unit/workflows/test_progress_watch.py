@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -247,6 +248,19 @@ def test_a_file_system_that_is_away_is_no_hang(case: Case, monkeypatch: pytest.M
         assert case.wait(18) is None, "after it the ranks have their time again"
         case.write(step=9)
     assert case.listener.asked == []
+
+
+def test_ranks_that_wait_for_a_file_system_are_waited_for_as_long_as_the_attempt_waits(case: Case) -> None:
+    case.begin().steps(1, 8)
+    case.stuck(age=5000.0, states="SD")
+    (report,) = case.listener.reports["node03"]
+    case.listener.reports["node03"] = [dataclasses.replace(report, waits_in="rpc_wait_bit_killable")]
+    assert case.wait(890) is None
+    assert [kind for kind, _ in case.attempt.events] == ["note"]
+    assert "rank 1: waiting for a file system" in case.attempt.events[0][1]
+    hang = case.wait(20)
+    assert hang is not None
+    assert "held in the kernel (state D, rpc_wait_bit_killable)" in hang.message
 
 
 def test_the_time_in_which_the_attempt_itself_was_away_does_not_count(case: Case) -> None:
