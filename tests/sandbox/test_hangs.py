@@ -102,9 +102,9 @@ from pretrainctl.telemetry import Reporter, find_place, write_end
 place, reporter = find_place(), Reporter()
 kind = "reached" if place.restart or place.attempt > 1 else sys.argv[1]
 reporter.phase("step", 0)
-reporter.step(1, 512, 1.0, 1.0, 1.0, 0.1)
+reporter.step(10, 5120, 1.0, 1.0, 1.0, 0.1)
 if os.environ["RANK"] == "0":
-    write_end(End(kind, 1, 512, None, "as the test wants it", time.time()))
+    write_end(End(kind, 10, 5120, None, "as the test wants it", time.time()))
     time.sleep(1.0)
     sys.exit({"reached": 0, "checkpointed": 75, "failed": 1}[kind])
 while not (place.directory / "end.json").exists():
@@ -120,7 +120,7 @@ def test_a_rank_that_stays_after_the_end_record_is_not_waited_for(site: Site, ki
     top = Path(__file__).parents[2]
     run = site.launch(
         f"stays-{kind}",
-        steps=1,
+        steps=10,
         sets=[
             f"program={{argv: [{sys.executable}, {program}, {kind}], checkpoint: {{directory: checkpoints}}}}",
             f"environment={{PYTHONPATH: {top}}}",

@@ -23,14 +23,17 @@ NODES = ("node02", "node03")
 
 
 class Clock:
-    """Moves when told, and a hundredth of a second with each look at it, so that a wait ends."""
+    """Moves when told, when slept by, and a little with each look at it."""
 
     def __init__(self) -> None:
         self.now = 1000.0
 
     def __call__(self) -> float:
-        self.now += 0.01
+        self.now += 0.001
         return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
 
 
 class Listener:
@@ -113,8 +116,10 @@ class Case:
 
 
 @pytest.fixture
-def case(tmp_path: Path) -> Case:
-    return Case(tmp_path)
+def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Case:
+    made = Case(tmp_path)
+    monkeypatch.setattr(progress_watch.time, "sleep", made.clock.sleep)
+    return made
 
 
 def test_a_hang_in_a_step_names_the_rank_and_its_node(case: Case) -> None:
@@ -197,7 +202,7 @@ def test_the_reference_trainer_is_watched_before_its_first_line(case: Case) -> N
 
 def test_of_a_program_that_never_reports_nothing_is_known(case: Case) -> None:
     case.begin(trainer=False)
-    assert case.wait(5000) is None
+    assert case.wait(500) is None
     assert case.listener.asked == []
 
 
