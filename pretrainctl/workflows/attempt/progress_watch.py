@@ -66,7 +66,7 @@ class ProgressWatch:
         self._question = {"run": str(attempt.run.path), "attempt": attempt.number, "restart": restart}
         self._clock = clock
         # The bundle holds the settings of the reference trainer, which reports each phase from its first moment on.
-        own = (attempt.run.bundle / "training.json").exists()
+        own = _is_there(attempt.run.bundle / "training.json")
         self._reports = own
         self.pace = Pace(launch.hang, nodes=launch.srun.nodes, save_lead=launch.signal_lead, announces=own)
         self._pause = min(_LONGEST_PAUSE, max(_SHORTEST_PAUSE, min(launch.hang.step, launch.hang.checkpoint) / 40))
@@ -143,7 +143,7 @@ class ProgressWatch:
         if self._listener.all_silent() and silence < 2 * limit:
             return None
         known = self._ask(stacks=False, patience=_LOOK_PATIENCE)
-        first = known.get(0, (("", None)))[1]
+        first = known.get(0, ("", None))[1]
         if first is not None and first.count and first.age < silence - _SAME:
             self.pace.see(first.phase, first.step, now - first.age)
             self._note("no line of metrics.jsonl arrives, but the ranks go on")
@@ -213,6 +213,13 @@ class ProgressWatch:
                 known |= dict.fromkeys(range(index * per_node, (index + 1) * per_node), (node, None))
                 known |= {report.rank: (node, report) for report in reports}
         return known
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:
+        return False
 
 
 def _entry(line: bytes) -> Mapping[str, Any]:
