@@ -22,6 +22,7 @@ _SPIED = re.compile(r"^\s+(?P<name>\S+) \((?P<file>[^()]+?)(?::(?P<line>\d+))?\)
 _COLLECTIVE = re.compile(
     r"(?:all_?reduce|all_?gather|reduce_scatter|broadcast|barrier|all_to_all|recv|synchronize|init_process_group)"
 )
+_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python\d|^<frozen")
 _FILES = re.compile(
     r"^(?:nfs|rpc|ll_|cl_|osc_|ldlm|ptlrpc|mmfs|gpfs|cxi\w*Wait|beegfs|fuse|ceph|io_schedule|folio_wait|wait_on_page)"
 )
@@ -69,9 +70,7 @@ def waits_for_files(report: RankReport) -> bool:
 
 def main_stack(text: str) -> tuple[str, ...]:
     """Frames of the main thread, the innermost first, as `name (file:line)`, of what faulthandler or py-spy wrote."""
-    threads = _threads(text)
-    # faulthandler prints the main thread last, py-spy first.
-    return tuple(frame.show() for frame in threads[0 if '"MainThread"' in text else -1]) if threads else ()
+    return tuple(frame.show() for frame in _main_thread(text))
 
 
 def show_ranks(ranks: Iterable[int]) -> str:
@@ -98,6 +97,19 @@ class _Frame:
     @property
     def waits(self) -> bool:
         return "torch/distributed/" in self.file or _COLLECTIVE.match(self.name) is not None
+
+
+def _main_thread(text: str) -> list[_Frame]:
+    threads = _threads(text)
+    # faulthandler prints the main thread last, py-spy first.
+    return threads[0 if '"MainThread"' in text else -1] if threads else []
+
+
+def _where(text: str) -> str:
+    """The innermost frame, and the innermost ones of the program itself: between them lie libraries."""
+    frames = _main_thread(text)
+    own = [frame for frame in frames[1:] if not _LIBRARY.search(frame.file)] or frames[1:]
+    return " < ".join(frame.show() for frame in [*frames[:1], *own[: _INNERMOST - 1]])
 
 
 def _threads(text: str) -> list[list[_Frame]]:
@@ -167,8 +179,7 @@ def _facts(ranks: Mapping[int, RankReport]) -> tuple[str, ...]:
     groups: dict[tuple[str, ...], list[int]] = {}
     for rank, report in sorted(ranks.items()):
         at = f"{report.phase or 'no phase'} after step {report.step}" if report.count else "no report of its own"
-        stack = main_stack(report.stack)
-        where = " < ".join(stack[:_INNERMOST]) or (f"kernel: {report.waits_in}" if report.waits_in else "no stack")
+        where = _where(report.stack) or (f"kernel: {report.waits_in}" if report.waits_in else "no stack")
         groups.setdefault((_condition(report) or "alive", at, where), []).append(rank)
     ordered = sorted(groups.items(), key=lambda group: len(group[1]))
     lines = [f"{show_ranks(members)}: {', '.join(words)}" for words, members in ordered[:_SHOWN]]

@@ -62,8 +62,8 @@ def test_a_stopped_rank_is_behind() -> None:
     found = find_stuck(ranks(rank(), rank("", state="T"), rank(), rank()))
     assert (found.ranks, found.why) == ((1,), "stopped (state T)")
     waiting = (
-        "all_reduce (torch/distributed/distributed_c10d.py:2925) < wrapper (torch/distributed/c10d_logger.py:81) "
-        "< total (me/trainer/engine.py:38)"
+        "all_reduce (torch/distributed/distributed_c10d.py:2925) < total (me/trainer/engine.py:38) "
+        "< _one_step (me/trainer/loop.py:97)"
     )
     assert found.facts == (
         "rank 1: stopped (state T), step after step 9, kernel: futex_wait",
