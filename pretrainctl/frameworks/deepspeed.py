@@ -12,6 +12,7 @@ from pretrainctl.frameworks.deepspeed_config import check_configuration, join_tu
 from pretrainctl.records.launch import (
     AddressRule,
     CheckpointLayout,
+    HangRule,
     Launch,
     LivenessRule,
     NodeTestRule,
@@ -75,6 +76,7 @@ def launch(plan: Plan, identity: RunIdentity) -> tuple[Launch, TrainingSettings 
         target_steps=geometry.total_steps,
         tokens_per_step=geometry.tokens_per_step,
         liveness=LivenessRule(**profile.liveness.model_dump()),
+        hang=HangRule(**profile.hang.model_dump()),
         recovery=RecoveryRule(**recipe.recovery.model_dump()),
         node_test=_node_test(plan, python),
         container=_container(plan, identity, directory),

@@ -4,18 +4,22 @@ container.
 `python -m pretrainctl.liveness.beat HOST PORT INTERVAL SILENT_AFTER [WITNESS ...]`, the token in the environment. Ends
 when the attempt says goodbye, or has not been reachable for PATIENCE seconds. Where the attempt is lost, the program
 WITNESS is started, with how it was lost (`closed` or `silent`) as its last argument: a dead batch host leaves a job of
-several nodes running, with nobody in charge.
+several nodes running, with nobody in charge. A line of the attempt that is a JSON object asks for a look at the ranks
+of this node (`ranks.look_at_ranks`); the answer is one line too.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import queue
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from pretrainctl.process import Child
@@ -34,6 +38,9 @@ ANONYMOUS = "?"
 How = Literal["closed", "silent"]
 
 _RETRY = 0.2
+_LOOKING = 0.05
+"""Seconds between two looks for an answer that is being made."""
+_LONGEST_SEND = 5.0
 _ENDING = 3.0
 """Seconds after which a closed connection is a loss: a job that ends takes its beats away sooner."""
 
@@ -44,9 +51,10 @@ class Beat:
     `on_lost` is called once a loss, with how: `closed` when nothing was to be reached for a few seconds, `silent` when
     it took connections and answered none for one and a half times `silent_after` seconds; the direct try that follows
     makes it twice. `busy` says whether to stay all the same.
+    `look` makes the answer to a question in a thread of its own: the beats go on meanwhile.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a node does besides beating is its caller's
         self,
         host: str,
         port: int,
@@ -57,6 +65,7 @@ class Beat:
         silent_after: float,
         on_lost: Callable[[How], None] = lambda _how: None,
         busy: Callable[[], bool] = lambda: False,
+        look: Callable[[dict[str, Any]], str] = lambda _question: "{}",
     ) -> None:
         self.address = (host, port)
         self.interval = interval
@@ -64,6 +73,9 @@ class Beat:
         self._hello = f"{token} {node}\n".encode()
         self._on_lost = on_lost
         self._busy = busy
+        self._make_answer = look
+        self._open_questions = 0
+        self._answers: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._heard = self._looked = time.monotonic()
         self._told = False
 
@@ -87,21 +99,50 @@ class Beat:
         """True for a goodbye; False, or an OSError, where this connection is of no use any more."""
         connection.sendall(self._hello)
         begun = time.monotonic()
+        rest = b""
         while True:
-            connection.sendall(b".\n")
+            self._send(connection, ".")
             deadline = time.monotonic() + self.interval
             while (left := deadline - time.monotonic()) > 0:
-                connection.settimeout(left)
+                self._send_answers(connection)
+                connection.settimeout(min(left, _LOOKING) if self._open_questions else left)
                 try:
-                    said = connection.recv(256)
+                    said = connection.recv(4096)
                 except TimeoutError:
-                    break
-                if not said or GOODBYE in said:
+                    continue
+                *lines, rest = (rest + said).split(b"\n")
+                if not said or GOODBYE in lines:
                     return bool(said)
+                for line in lines:
+                    self._hear(line)
                 self._look(heard=True)
             self._look(taken=True)
             if time.monotonic() - max(begun, self._heard) > self.silent_after:
                 return False
+
+    def _hear(self, line: bytes) -> None:
+        with contextlib.suppress(ValueError):
+            question = json.loads(line) if line.startswith(b"{") else None
+            if isinstance(question, dict):
+                self._open_questions += 1
+                threading.Thread(target=self._reply, args=(question,), daemon=True).start()
+
+    def _reply(self, question: dict[str, Any]) -> None:
+        answer = "{}"
+        try:
+            answer = self._make_answer(question)
+        finally:
+            self._answers.put(answer)
+
+    def _send_answers(self, connection: socket.socket) -> None:
+        while self._open_questions and not self._answers.empty():
+            self._open_questions -= 1
+            self._send(connection, self._answers.get())
+
+    @staticmethod
+    def _send(connection: socket.socket, line: str) -> None:
+        connection.settimeout(_LONGEST_SEND)
+        connection.sendall(line.encode() + b"\n")
 
     def _look(self, *, heard: bool = False, taken: bool = False) -> None:
         now = time.monotonic()
@@ -127,6 +168,18 @@ def answers(host: str, port: int, token: str, *, timeout: float) -> bool:
         return False
 
 
+def _look_at_ranks(question: dict[str, Any]) -> str:
+    """The answer of a node, with the question's `id`; without `ranks` where it could not be made."""
+    from pretrainctl.liveness.ranks import look_at_ranks
+    from pretrainctl.records.codec import to_json
+
+    answer: dict[str, Any] = {"id": question.get("id")}
+    with contextlib.suppress(OSError, KeyError, TypeError, ValueError):
+        run, attempt, restart = str(question["run"]), int(question["attempt"]), int(question["restart"])
+        answer["ranks"] = to_json(look_at_ranks(run, attempt, restart, stacks=bool(question["stacks"])))
+    return json.dumps(answer)
+
+
 def main(words: Sequence[str] = tuple(sys.argv[1:])) -> None:
     """Entry of the program; the node is Slurm's own name of it."""
     host, port, interval, silent_after, *witness = words
@@ -147,6 +200,7 @@ def main(words: Sequence[str] = tuple(sys.argv[1:])) -> None:
         silent_after=float(silent_after),
         on_lost=on_lost,
         busy=lambda: any(child.poll() is None for child in children),
+        look=_look_at_ranks,
     ).run()
 
 

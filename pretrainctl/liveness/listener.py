@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import secrets
 import selectors
 import socket
@@ -10,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from pretrainctl.liveness.beat import ANONYMOUS, GOODBYE
 from pretrainctl.records.launch import LivenessRule
@@ -17,6 +19,8 @@ from pretrainctl.records.launch import LivenessRule
 __all__ = ["DeadNode", "Listener"]
 
 _LINE_LIMIT = 4096
+_ANSWER_LIMIT = 1 << 20
+"""Bytes of an answer about the ranks of a node; a rank's stacks are 8 KiB at most."""
 _LOOK = 0.5
 """Longest wait between two looks at the clock, seconds: a longer one was this process's own absence."""
 
@@ -58,6 +62,8 @@ class Listener:
         self._server = socket.create_server((bind, 0), backlog=1024)
         self._server.settimeout(0.0)
         self._selector.register(self._server, selectors.EVENT_READ)
+        self._answers: dict[str, Any] = {}
+        self._question = 0
         self._last_look = clock()
         self._lock = threading.RLock()
         self._closing = threading.Event()
@@ -129,6 +135,16 @@ class Listener:
                 return ()
         return tuple(found)
 
+    def all_silent(self) -> bool:
+        """Whether nothing is heard of any node that was ever seen: the network, or this host, and nothing is known."""
+        with self._lock:
+            now = self._clock()
+            silent = (
+                node.closed_at is not None or now - node.last_beat >= self.rule.silent_after
+                for node in self._nodes.values()
+            )
+            return bool(self._nodes) and all(silent)
+
     def settled_since(self, moment: float, nodes: Iterable[str]) -> bool:
         """Whether each of `nodes` that was ever seen has beaten after `moment` (monotonic s), or is dead."""
         with self._lock:
@@ -138,6 +154,21 @@ class Listener:
                 for name in nodes
                 if name in self._nodes
             )
+
+    def ask(self, question: dict[str, Any]) -> None:
+        """Ask every node that is connected; `answers` has what they say, until the next question."""
+        with self._lock:
+            self._question += 1
+            self._answers = {}
+            line = json.dumps({**question, "id": self._question}).encode() + b"\n"
+            for connection in self._names:
+                with contextlib.suppress(OSError):
+                    connection.send(line)
+
+    def answers(self) -> dict[str, Any]:
+        """What nodes have answered so far, by name."""
+        with self._lock:
+            return dict(self._answers)
 
     def _forgive_own_absence(self) -> None:
         # A process that was stopped, or hung in a file system, has heard nobody: that is its own silence.
@@ -167,11 +198,13 @@ class Listener:
             self._drop(connection)
             return
         *lines, rest = (self._buffers[connection] + data).split(b"\n")
-        self._buffers[connection] = rest[-_LINE_LIMIT:]
+        self._buffers[connection] = rest[-(_ANSWER_LIMIT if connection in self._names else _LINE_LIMIT) :]
         for line in lines:
             if connection not in self._names and not self._greet(connection, line):
                 self._drop(connection)
                 return
+            if line.startswith(b"{") and connection in self._names:
+                self._take_answer(self._names[connection], line)
         if connection in self._names:
             self._nodes[self._names[connection]].last_beat = self._clock()
             self._answer(connection)
@@ -186,6 +219,12 @@ class Listener:
         self._names[connection] = name
         self._nodes[name] = _Node(self._clock())
         return True
+
+    def _take_answer(self, name: str, line: bytes) -> None:
+        with contextlib.suppress(ValueError):
+            answer = json.loads(line)
+            if answer.get("id") == self._question:
+                self._answers[name] = answer
 
     @staticmethod
     def _answer(connection: socket.socket) -> None:

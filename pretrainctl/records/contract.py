@@ -19,6 +19,7 @@ Run folder::
         metrics.jsonl                   written by rank 0: records.sample lines
         end.json                        written by rank 0 after a barrier (End): the proof of how it ended
         failure.json                    written by the first task that ended badly (Failure)
+        hang.json, stacks.txt           written by the attempt that ended it as hung (records.progress.Hang)
         training.log
 """
 

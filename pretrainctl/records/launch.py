@@ -12,6 +12,7 @@ __all__ = [
     "Bundle",
     "ChainStrategy",
     "CheckpointLayout",
+    "HangRule",
     "Launch",
     "LivenessRule",
     "NodeTestRule",
@@ -106,6 +107,19 @@ class NodeTestRule:
 
 
 @dataclass(frozen=True)
+class HangRule:
+    """A program that reports is hung where nothing comes for longer than `factor` times what the phase has shown, and
+    longer than that phase's own least seconds; `start` is `start_per_node` longer for each node that trains."""
+
+    factor: float = 8.0
+    start: float = 1800.0
+    start_per_node: float = 2.0
+    step: float = 120.0
+    checkpoint: float = 600.0
+    evaluation: float = 1800.0
+
+
+@dataclass(frozen=True)
 class RecoveryRule:
     """Limits of going on by itself.
 
@@ -151,6 +165,7 @@ class Launch:
     target_steps: int
     tokens_per_step: int
     liveness: LivenessRule = field(default_factory=LivenessRule)
+    hang: HangRule = field(default_factory=HangRule)
     recovery: RecoveryRule = field(default_factory=RecoveryRule)
     node_test: NodeTestRule = field(default_factory=NodeTestRule)
     resume_arguments: tuple[str, ...] = ()

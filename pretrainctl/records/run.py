@@ -51,6 +51,7 @@ EventKind = Literal[
     "loss_jump",
     "lr_jump",
     "save_asked",
+    "hang",
     "restart_ended",
     "decided",
     "attempt_ended",

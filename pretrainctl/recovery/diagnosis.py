@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from pretrainctl.records.contract import End, ExitCode, Failure, Request
 from pretrainctl.records.job import JobClass
+from pretrainctl.records.progress import Hang
 from pretrainctl.records.run import Diagnosis
 from pretrainctl.recovery.log_reading import LogReading
 from pretrainctl.recovery.log_verdict import LogVerdict, read_verdict
@@ -52,8 +53,8 @@ class Evidence:
     `job_state` as Slurm printed it; `job_signal` is the signal that ended it.
     `cancelled_by_us`: why our own program cancelled the job or its Slurm step, empty if it did not.
     `signals`: names of signals that the attempt received. `request`: the last request sent to the ranks.
-    `hang`: what the watch of the progress saw, empty if nothing. `start_step` is the step it resumed from,
-    `last_step` the last optimizer step it did, None where it did none. `placement`: where its ranks lay.
+    `hang`: what the watch of the progress saw, empty if nothing, and `stuck` its record. `start_step` is the step it
+    resumed from, `last_step` the last optimizer step it did, None where it did none. `placement`: where its ranks lay.
     """
 
     srun_status: int | None = None
@@ -67,6 +68,7 @@ class Evidence:
     signals: tuple[str, ...] = ()
     request: Request | None = None
     hang: str = ""
+    stuck: Hang | None = None
     start_step: int = 0
     last_step: int | None = None
     log: LogReading = field(default_factory=LogReading)
@@ -281,7 +283,11 @@ def _diagnosis(
     ranks: tuple[int, ...] = ()
     if kind not in _BLAMES_NO_RANK:
         ranks = told.ranks if told is not None and told.weight != "echo" else ()
-        if not ranks and evidence.failure is not None:
+        # The first bad task of a hang is one that we killed ourselves.
+        hung = kind is FailureClass.HANG and evidence.stuck is not None
+        if hung and evidence.stuck is not None and evidence.stuck.ranks:
+            ranks, nodes = evidence.stuck.ranks, evidence.stuck.nodes
+        if not ranks and not hung and evidence.failure is not None:
             ranks, nodes = (evidence.failure.rank,), nodes or (evidence.failure.node,)
         nodes = nodes or evidence.placement.nodes_of(ranks)
     facts = (*_facts(evidence), *_log_facts(told))
@@ -308,6 +314,7 @@ def _facts(evidence: Evidence) -> list[str]:
         facts.append(f"first bad task: rank {failure.rank} on {failure.node}, status {failure.status}")
     if evidence.srun_status is not None:
         facts.append(f"srun status {evidence.srun_status} (a hint only)")
+    facts += evidence.stuck.facts if evidence.stuck is not None else ()
     facts += [f"signal {name} received" for name in evidence.signals]
     if evidence.request is not None:
         facts.append(f"request sent: {evidence.request.action} ({evidence.request.reason})")

@@ -40,6 +40,7 @@ from pretrainctl.schema.site import (
 __all__ = [
     "ClusterProfile",
     "Container",
+    "Hang",
     "Liveness",
     "Mail",
     "Node",
@@ -198,6 +199,24 @@ class Liveness(Part):
         return self
 
 
+class Hang(Part):
+    """When a program that reports its steps counts as hung: time-outs are learned, and never shorter than these."""
+
+    factor: Annotated[float, Field(ge=2)] = 8.0
+    """A phase may take this many times what it took so far in the run."""
+    start: Seconds = 1800
+    """Least seconds without a word from the start of the program to its fifth step, compilation and loading among
+    them."""
+    start_per_node: Annotated[float, Field(ge=0)] = 2.0
+    """Seconds that `start` is longer for each node that trains."""
+    step: Seconds = 120
+    """Least seconds between two steps."""
+    checkpoint: Seconds = 600
+    """Least seconds of a save; before the first one was seen, at least twice `signals.lead`."""
+    evaluation: Seconds = 1800
+    """Least seconds of an evaluation, and of phases with a name of their own."""
+
+
 class Pythons(Part):
     """Interpreters on this cluster, such as those of virtual environments."""
 
@@ -304,6 +323,8 @@ class ClusterProfile(Part):
     """How long the test of all nodes at the start of each attempt may take; `off` = none is made."""
     node_list: AbsolutePath | None = None
     """Folder of the node exclusion list; null = `.nodes` in the folder of the runs."""
+    hang: Hang = Hang()
+    """When a program that reports its steps counts as hung."""
     login_limit: TimeLimit = None
     """CPU time that a process may use on a login node."""
     mail: Mail | None = None

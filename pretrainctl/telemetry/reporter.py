@@ -1,4 +1,4 @@
-"""One JSON line a step, phase and save, appended to the restart's `metrics.jsonl`."""
+"""One JSON line a step, phase and save, appended to the restart's `metrics.jsonl`, and a stamp of it on each rank."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import time
 
 from pretrainctl.records.sample import PhaseChange, Sample, Saved
 from pretrainctl.telemetry.place import find_place, own_rank
+from pretrainctl.telemetry.stamp import StampWriter
 
 __all__ = ["METRICS_FILE", "Reporter"]
 
@@ -16,7 +17,12 @@ METRICS_FILE = "metrics.jsonl"
 
 
 class Reporter:
-    """Appends to `metrics.jsonl` on rank 0 inside a run; does nothing anywhere else.
+    """Appends to `metrics.jsonl` on rank 0 inside a run; on the other ranks it only keeps their stamp, and outside a
+    run it does nothing.
+
+    Whoever reports is watched: where no line comes for longer than the phase may take (`hang` in the profile), the
+    ranks are ended as hung. Say `phase` before a save or an evaluation, and on every rank, so that one that is
+    behind can be named.
 
     A line is one `write` on an O_APPEND descriptor and is not fsynced: a step costs microseconds. A line that
     cannot be written (full disk) is lost with one warning: a lost number is no reason to end a training.
@@ -26,6 +32,8 @@ class Reporter:
         self._file = -1
         self._torn = False
         self._warned = False
+        self._phase = ""
+        self._stamp = StampWriter()
         place = find_place()
         if place is not None and own_rank() == 0:
             place.directory.mkdir(parents=True, exist_ok=True)
@@ -34,21 +42,27 @@ class Reporter:
 
     def step(self, step: int, tokens: int, loss: float, grad_norm: float, lr: float, seconds: float) -> None:
         """Report an optimizer step that is done; the meaning of each number is that of `Sample`."""
+        self._phase = "step"
+        self._stamp.write("step", step)
         if self._file >= 0:
             self._append(Sample(step, tokens, loss, grad_norm, lr, seconds, time.time()))
 
     def phase(self, phase: str, step: int) -> None:
         """Report that `phase` begins (start, load, step, checkpoint, evaluation, end); `step` is the last one done."""
+        self._phase = phase
+        self._stamp.write(phase, step)
         if self._file >= 0:
             self._append(PhaseChange(phase, step, time.time()))
 
     def saved(self, tag: str, step: int, seconds: float) -> None:
         """Report a checkpoint after the barrier at which all ranks had finished it."""
+        self._stamp.write(self._phase, step)
         if self._file >= 0:
             self._append(Saved(tag, step, seconds, time.time()))
 
     def close(self) -> None:
         """Close the file; later reports do nothing."""
+        self._stamp.close()
         if self._file >= 0:
             os.close(self._file)
             self._file = -1

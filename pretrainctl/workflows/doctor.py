@@ -36,6 +36,7 @@ _VAGUE = {FailureClass.UNKNOWN.value, FailureClass.APPLICATION_ERROR.value, Fail
 _TOLD = {
     "node_dead",
     "save_asked",
+    "hang",
     "decided",
     "checkpoint_gate",
     "restart_started",
@@ -251,7 +252,7 @@ class _Case:
             other_logs=[self.run.job_log(owner.job_id)] if last else [],
             log_bytes=None,
         )
-        return diagnose(replace(evidence, hang=hang))
+        return diagnose(replace(evidence, hang=hang or evidence.hang))
 
     def _as_recorded(self, fresh: Diagnosis, restart: int, told: Sequence[Event]) -> Diagnosis:
         """The attempt saw more than its folder keeps, so its own word stands unless the whole log knows better."""
@@ -331,7 +332,7 @@ def _done(told: Sequence[Event], restart: int | None) -> tuple[str, ...]:
     ends = [event.sequence for event in told if event.kind == "restart_ended" and event.data.get("restart") == restart]
     after = [event for event in told if ends and event.sequence > ends[0] and event.kind in _TOLD]
     starts = [index for index, event in enumerate(after) if event.kind == "restart_started"]
-    noticed = [event for event in _between(told, restart) if event.kind in {"node_dead", "save_asked"}]
+    noticed = [event for event in _between(told, restart) if event.kind in {"node_dead", "save_asked", "hang"}]
     messages = [event.message for event in (*noticed, *(after[: starts[0] + 1] if starts else after))]
     # The end of an attempt says again what was decided.
     return tuple(text for index, text in enumerate(messages) if not any(text in said for said in messages[:index]))

@@ -24,6 +24,7 @@ _TOLD: frozenset[EventKind] = frozenset(
             "checkpoint_gate",
             "checkpoint_unusable",
             "restart_started",
+            "hang",
             "restart_ended",
             "decided",
         ),

@@ -13,6 +13,7 @@ from pretrainctl.metrics.series import Series, read_series
 from pretrainctl.records import codec, contract
 from pretrainctl.records.contract import End, Failure, Request
 from pretrainctl.records.job import Job, JobClass
+from pretrainctl.records.progress import Hang
 from pretrainctl.records.run import Decision, Diagnosis
 from pretrainctl.recovery.decision import AttemptSummary, RestartSummary, decide_after_attempt
 from pretrainctl.recovery.diagnosis import Evidence, diagnose
@@ -91,12 +92,14 @@ def evidence_of(  # noqa: PLR0913 - what a caller may know besides
     dead_nodes: Mapping[str, str] | None = None,
     request: Request | None = None,
     signals: Sequence[str] = (),
+    hang: Hang | None = None,
     placement: Placement | None = None,
     other_logs: Sequence[Path] = (),
     log_bytes: int | None = _LOG_BYTES,
 ) -> Evidence:
     """What the folder of a restart tells, with what the caller knows besides; `log_bytes` None reads all of a log."""
     first, last = steps_of(folder)
+    hang = hang or codec.read_if_whole(Hang, folder / "hang.json")
     return Evidence(
         srun_status=srun_status,
         end=codec.read_if_whole(End, folder / "end.json"),
@@ -106,6 +109,8 @@ def evidence_of(  # noqa: PLR0913 - what a caller may know besides
         job_state=job_state,
         signals=tuple(signals),
         request=request,
+        hang=hang.message if hang is not None else "",
+        stuck=hang,
         start_step=first - 1 if first is not None else 0,
         last_step=last,
         log=_read([folder / "training.log", *other_logs], stepped=last is not None, limit=log_bytes),

@@ -127,6 +127,8 @@ class _Reference:
         if isinstance(field["default"], dict) and self._children(field):
             return "as below"
         value = field["default"]
+        if field.get("type") == "duration" and isinstance(value, int):
+            value = f"{value}s"  # as it can be typed
         text = json.dumps(value, ensure_ascii=False)
         return "empty" if value == "" else f"`{_cell(text if not isinstance(value, str) else value)}`"
 

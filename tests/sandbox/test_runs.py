@@ -16,6 +16,8 @@ STEPS = 60
 EVERY = 10
 FAULT_AT = EVERY + 3
 LEAD = "cluster.signals.lead=55s"
+HELD = "cluster.hang.step=5m"
+"""Ranks that the test holds are no hang."""
 
 Reference = Callable[[int], TrainingRun]
 
@@ -77,7 +79,7 @@ def test_the_time_limit_is_handed_over_at_a_step_boundary(
 ) -> None:
     only_with(request, stage)
     expected = undisturbed(stage)
-    run = launch(site, f"time-limit-{stage}", stage, LEAD)
+    run = launch(site, f"time-limit-{stage}", stage, LEAD, HELD)
     run.wait_for_step(FAULT_AT)
     meet_the_time_limit(site, run)
     run.wait_for_finish()
@@ -126,7 +128,7 @@ def test_without_a_spare_the_chained_job_goes_on_and_nothing_is_left_queued(
 
 def test_a_pre_queued_chain_goes_on_and_ends_by_itself(site: Site, sandbox: Sandbox, undisturbed: Reference) -> None:
     expected = undisturbed(2)
-    run = launch(site, "prequeued", 2, LEAD, "chain.strategy=prequeued", "chain.jobs=3")
+    run = launch(site, "prequeued", 2, LEAD, HELD, "chain.strategy=prequeued", "chain.jobs=3")
     assert len(run.events("submitted")) == 3
     run.wait_for_step(FAULT_AT)
     meet_the_time_limit(site, run)

@@ -16,6 +16,7 @@ from pretrainctl.errors import SlurmError
 from pretrainctl.liveness.listener import DeadNode
 from pretrainctl.records import codec, contract
 from pretrainctl.records.contract import End, Failure, Fence, Request
+from pretrainctl.records.progress import Hang
 from pretrainctl.slurm import nodes as node_names
 from pretrainctl.slurm.environment import step_environment
 from pretrainctl.workflows.attempt.asking import Asking
@@ -23,6 +24,7 @@ from pretrainctl.workflows.attempt.chain import Chain
 from pretrainctl.workflows.attempt.checkpoint_watch import CheckpointWatch
 from pretrainctl.workflows.attempt.context import Attempt
 from pretrainctl.workflows.attempt.node_watch import NodeWatch
+from pretrainctl.workflows.attempt.progress_watch import ProgressWatch
 from pretrainctl.workflows.attempt.resume_watch import ResumeWatch
 from pretrainctl.workflows.training_step import step_name, training_step
 
@@ -51,6 +53,7 @@ class RestartEnd:
     srun_status: int | None
     asked: Request | None
     terminated: bool
+    hang: Hang | None = None
 
 
 class Restart:
@@ -77,6 +80,7 @@ class Restart:
         self.resumed = ResumeWatch(attempt, self.folder, resume_tag)
         self._step: str | None = None
         self._failed_at: float | None = None
+        self._hang: Hang | None = None
 
     def prepare(self) -> None:
         """Make the folder, and the fence against earlier restarts, and see that Slurm answers; after an OSError or a
@@ -109,18 +113,23 @@ class Restart:
             + (f"from {self.resume_tag}" if self.resume_tag else "from the beginning"),
             {"restart": self.number, "nodes": list(self.nodes), "resume_tag": self.resume_tag},
         )
-        dead = self._watch(child)
+        progress = ProgressWatch(self.attempt, self.watch.listener, self.folder, self.number, self.nodes)
+        dead = self._watch(child, progress)
         status = self._end(child, dead)
+        if self._hang is not None:
+            progress.record(self._hang)
         return RestartEnd(
             end=self._read_end(),
             dead=dead,
             srun_status=status,
             asked=self._asking.asked,
             terminated=self.attempt.signals.terminated,
+            hang=self._hang,
         )
 
-    def _watch(self, child: process.Child) -> tuple[DeadNode, ...]:
-        """Until there is something that ends a restart: the end record, a dead node, a failure, the end of srun."""
+    def _watch(self, child: process.Child, progress: ProgressWatch) -> tuple[DeadNode, ...]:
+        """Until there is something that ends a restart: the end record, a dead node, a failure, the end of srun, or
+        no progress."""
         begun: float | None = time.monotonic()
         checkpoints = CheckpointWatch(self.attempt)
         while True:
@@ -139,7 +148,10 @@ class Restart:
                 return dead
             failure = self._read_failure()
             if child.poll() is None and failure is None:
-                continue
+                self._hang = progress.tick()
+                if self._hang is None:
+                    continue
+                return self._dead()
             self._failed_at = self._failed_at or time.monotonic()
             # A peer's death shows first as a failed connection on the ranks that are well: before a failure is
             # laid on a rank, each node must have beaten since, or been silent for long enough to be dead if it were

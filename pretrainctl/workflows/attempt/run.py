@@ -171,6 +171,7 @@ def _train(attempt: Attempt, watch: NodeWatch, chain: Chain, nodes: NodeChoice) 
                 dead_nodes={node.node: node.how for node in end.dead},
                 request=end.asked,
                 signals=["SIGTERM"] if end.terminated else [],
+                hang=end.hang,
                 placement=Placement(restart.nodes, attempt.launch.srun.tasks_per_node),
             )
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 import time
@@ -28,7 +29,7 @@ def listener() -> Iterator[Listener]:
 class Node:
     """A beating node in a thread; `lost` is how it lost the attempt, each time."""
 
-    def __init__(self, port: int, token: str, name: str = "a") -> None:
+    def __init__(self, port: int, token: str, name: str = "a", **options) -> None:
         self.lost: list[str] = []
         self.beat = Beat(
             *("127.0.0.1", port, RULE.interval),
@@ -36,6 +37,7 @@ class Node:
             token=token,
             silent_after=RULE.silent_after,
             on_lost=self.lost.append,
+            **options,
         )
         self.thread = threading.Thread(target=self.beat.run, daemon=True)
         self.thread.start()
@@ -84,3 +86,36 @@ def test_who_only_asks_is_answered_and_is_no_node(listener: Listener) -> None:
     assert answers("127.0.0.1", listener.port, listener.token, timeout=5)
     assert not answers("127.0.0.1", listener.port, "wrong", timeout=0.5)
     assert listener.seen() == frozenset()
+
+
+def test_a_node_answers_a_question_and_beats_meanwhile(listener: Listener) -> None:
+    def think(question: dict[str, object]) -> str:
+        time.sleep(3 * RULE.silent_after)
+        return json.dumps({"id": question["id"], "ranks": ["x" * 50_000], "about": question["about"]})
+
+    node = Node(listener.port, listener.token, look=think)
+    wait_for(lambda: listener.seen() == {"a"}, "the first beat")
+    listener.ask({"about": "goodbye"})
+    for _ in range(20):
+        assert listener.dead() == ()
+        time.sleep(RULE.silent_after / 10)
+    wait_for(listener.answers, "the answer")
+    answer = listener.answers()["a"]
+    assert (answer["about"], len(answer["ranks"][0])) == ("goodbye", 50_000)
+    listener.ask({"about": "another"})
+    assert listener.answers() == {}, "the answer to an older question is none"
+    wait_for(listener.answers, "the second answer")
+    assert node.lost == []
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_look_that_fails_is_an_answer_too(listener: Listener) -> None:
+    def fail(_question: dict[str, object]) -> str:
+        raise RuntimeError("a fault of ours")
+
+    node = Node(listener.port, listener.token, look=fail)
+    wait_for(lambda: listener.seen() == {"a"}, "the first beat")
+    listener.ask({})
+    time.sleep(2 * RULE.silent_after)
+    assert listener.answers() == {}
+    assert (listener.dead(), node.lost) == ((), [])

@@ -98,8 +98,10 @@ def test_silence_is_death_after_a_while(listener: Listener, clock: Clock) -> Non
 def test_all_silent_together_is_unknown(listener: Listener, clock: Clock) -> None:
     node(listener, "a")
     node(listener, "b")
+    assert not listener.all_silent()
     pass_time(listener, clock, 10, {})
     assert listener.dead() == ()
+    assert listener.all_silent()
 
 
 def test_own_absence_is_not_the_silence_of_others(listener: Listener, clock: Clock) -> None:
@@ -132,6 +134,7 @@ def test_a_pause_inside_the_wait_is_own_absence_too(
 def test_a_stranger_is_not_heard(listener: Listener) -> None:
     stranger = node(listener, "a", token="wrong")
     assert listener.seen() == frozenset()
+    assert not listener.all_silent(), "of no node anything was ever heard"
     stranger.settimeout(5)
     with contextlib.suppress(ConnectionResetError):
         assert stranger.recv(1) == b""

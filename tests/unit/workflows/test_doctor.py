@@ -14,6 +14,7 @@ from pretrainctl.errors import InputError, RunError, SlurmError
 from pretrainctl.records import codec, contract
 from pretrainctl.records.contract import End, Failure
 from pretrainctl.records.job import Job, JobClass, StateMeaning
+from pretrainctl.records.progress import Hang
 from pretrainctl.records.run import AttemptRecord, RunRecord
 from pretrainctl.runs import ledger
 from pretrainctl.workflows import doctor
@@ -204,6 +205,22 @@ def test_what_the_attempt_saw_and_its_folder_does_not_keep(run: Run) -> None:
     found = examine_run("a")
     assert (found.failure_class, found.message, found.nodes) == ("hang", "no step for 600 s", ("node02",))
     assert found.evidence == ("rank 1 is behind",)
+
+
+def test_a_hang_is_told_with_the_rank_behind_and_the_stacks(run: Run) -> None:
+    run.attempt(1, 7)
+    folder = run.restart(1, 0, "step 5 | loss 1.0", "srun: error: node02: task 1: Killed")
+    message = "no progress for 21.0 s in the phase step after step 5; behind: rank 1 on node02, stopped (state T)"
+    facts = ("rank 1: stopped (state T)", "rank 0: alive, all_reduce (engine.py:38)")
+    codec.write(folder / "hang.json", Hang("step", 5, 21.0, 20.0, message, (1,), ("node02",), facts, 2.0))
+    run.event("hang", message)
+    run.leave(1, "hand_over", "hang", "handed over")
+    found = examine_run("a")
+    assert (found.failure_class, found.ranks, found.nodes, found.message) == ("hang", (1,), ("node02",), message)
+    assert set(facts) <= set(found.evidence)
+    assert found.action == "restart"
+    run.ended(1, 0, "hang", message)
+    assert message in examine_run("a").done
 
 
 def test_a_job_that_died_before_it_started_the_program(run: Run, slurm_says) -> None:
