@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from pretrainctl import __version__
-from pretrainctl.cli import demo, doctor, lint, pack, plan, run, sandbox
+from pretrainctl.cli import demo, doctor, drill, lint, pack, plan, run, sandbox
 from pretrainctl.errors import PretrainctlError
 
 __all__ = ["app", "main"]
@@ -47,7 +47,7 @@ def _options(
         os.environ[DEBUG_VARIABLE] = "1"
 
 
-for part in (plan, lint, run, doctor, demo, pack):
+for part in (plan, lint, run, doctor, demo, drill, pack):
     part.register(app)
 app.add_typer(sandbox.app, name="sandbox")
 
