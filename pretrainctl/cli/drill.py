@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -61,18 +62,22 @@ def drill(
     place, passing = _place(folder, cluster, keep=keep)
     if not as_json:
         print(_line([name for name, _ in _COLUMNS]), flush=True)
-    show = (lambda row: view.note(show_row(row))) if as_json else (lambda row: print(show_row(row), flush=True))
     rows: list[Row] = []
+
+    def take(row: Row) -> None:
+        rows.append(row)
+        print(show_row(row), file=sys.stderr if as_json else sys.stdout, flush=True)
+
     try:
-        rows = drill(
+        drill(
             faults,
             place,
             cluster=cluster,
-            desk=Desk(row=show, say=view.note, confirm=lambda question: _confirm(question, cluster, yes=yes)),
+            desk=Desk(row=take, say=view.note, confirm=lambda question: _confirm(question, cluster, yes=yes)),
             keep=keep,
         )
     finally:
-        if passing and rows and all(row.verdict != "fail" for row in rows):
+        if passing and all(row.verdict != "fail" for row in rows):
             _remove(place)
         elif place.exists():
             view.note(f"the run folders are in {place / 'runs'}")
@@ -81,7 +86,7 @@ def drill(
     verdict(rows)
 
 
-def verdict(rows: list[Row]) -> None:
+def verdict(rows: Sequence[Row]) -> None:
     """Say what came out; DrillError where a fault did not end as it must, or none could be played."""
     counts = {word: sum(row.verdict == word for row in rows) for word in ("pass", "fail", "skipped")}
     if not rows:
@@ -134,7 +139,7 @@ def _place(folder: Path | None, cluster: str | None, *, keep: bool) -> tuple[Pat
         return folder.absolute(), False
     if cluster not in {None, "sandbox"}:  # nodes must see it, so it lies where the user stands
         return Path.cwd() / f"drill-{time.strftime('%Y%m%d-%H%M%S')}", False
-    return Path(tempfile.mkdtemp(prefix="pretrainctl-drill-", dir="/tmp")), not keep  # sockets need a short path
+    return Path(tempfile.mkdtemp(prefix="pretrainctl-drill-")), not keep
 
 
 def _remove(folder: Path) -> None:

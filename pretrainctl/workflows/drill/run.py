@@ -68,6 +68,8 @@ def drill(faults: Sequence[Fault], folder: Path, *, cluster: str | None, desk: D
     cluster, where `confirm` is asked before any node-hour is spent; then nothing is done where it says no. On the way
     out, an interrupt too, no job of the drill is left. MissingError where the training environment is not there.
     """
+    if (folder / "runs").exists():
+        raise InputError(f"{folder} holds runs of an earlier drill", hint="name another folder, or remove it")
     if not _is_sandbox(cluster):
         return _on_cluster(faults, folder, str(cluster), desk)
     absent = [name for name in ("numpy", "torch", "deepspeed") if importlib.util.find_spec(name) is None]

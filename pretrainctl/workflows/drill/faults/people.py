@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from pretrainctl.workflows.drill.fault import Fault
 from pretrainctl.workflows.drill.scene import Scene, UnmetError
 from pretrainctl.workflows.drill.verdict import Expectation
@@ -59,6 +61,25 @@ def _chained_cancelled(scene: Scene) -> None:
         raise UnmetError("a person cancelled the chained job, and another one was queued")
 
 
+def _recipe_changed(scene: Scene) -> None:
+    """The learning rate is another one when the run is resumed: only `--accept` lets that pass."""
+    scene.launch()
+    scene.wait_for_step()
+    scene.place.pretrainctl("stop", "--save", str(scene.path))
+    scene.wait(lambda: not scene.jobs(), 60.0, "its jobs to end")
+    file = scene.run.bundle / "training.json"
+    settings = json.loads(file.read_text(encoding="utf-8"))
+    settings["optimizer"]["lr"] *= 2
+    file.write_text(json.dumps(settings), encoding="utf-8")
+    scene.strike()
+    done = scene.place.pretrainctl("resume", str(scene.path), check=False)
+    if done.status == 0 or scene.jobs():
+        raise UnmetError("`resume` went on with another learning rate, and asked nobody")
+    if "lr" not in done.stderr:
+        raise UnmetError(f"`resume` does not show what has changed: {done.stderr.strip()}")
+    scene.place.pretrainctl("resume", "--accept", str(scene.path))
+
+
 FAULTS = (
     Fault(
         "user-scancel",
@@ -85,6 +106,13 @@ FAULTS = (
         "a second job of the run is started by hand",
         _two_jobs,
         Expectation(twice=0, starts=1),
+    ),
+    Fault(
+        "recipe-changed",
+        "the learning rate is changed between a stop and a resume",
+        _recipe_changed,
+        Expectation(twice=0, starts=2, weights=False),
+        own=True,
     ),
     Fault("admin-requeue", "an administrator requeues the job", _admin_requeue, patience=300.0),
 )
