@@ -48,10 +48,9 @@ class Place:
     sandbox: Sandbox | None = None
     pace: float = 0.0
 
-    @property
-    def runs(self) -> Path:
-        """Where run folders lie, unless a fault has a disk of its own for one."""
-        return self.folder / "runs"
+    def run_dir(self, name: str) -> Path:
+        """Where the run of a fault lies: alone, since runs of one folder learn from each other which nodes are bad."""
+        return self.folder / "runs" / name / name
 
     @property
     def exact(self) -> bool:
@@ -75,7 +74,7 @@ class Place:
         """The setting that puts the drill's program in the trainer's place; the trainer's settings are written aside,
         since a recipe with a program has none."""
         plan = make_plan("quickstart", self.cluster, set_values=self.settings(sets), name=name)
-        bundle = render_bundle(plan, self.runs / name)[2]
+        bundle = render_bundle(plan, self.run_dir(name))[2]
         (self.folder / "programs").mkdir(exist_ok=True)
         file = self.folder / "programs" / f"{name}.json"
         file.write_text(bundle.files["training.json"], encoding="utf-8")

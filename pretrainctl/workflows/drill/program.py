@@ -48,7 +48,7 @@ class _Ill(telemetry.Reporter):
         super().step(step, *rest)  # type: ignore[arg-type]
         if self.chosen.pace and not os.environ.get(RESUME_TAG_VARIABLE):
             time.sleep(self.chosen.pace)
-        if step + 1 != self.chosen.at or not _is_due(self.chosen):
+        if self.chosen.kind == "slow-save" or step + 1 != self.chosen.at or not _is_due(self.chosen):
             return
         if self.chosen.kind == "crash":
             raise RuntimeError(f"the drill's own fault in step {step + 1}")

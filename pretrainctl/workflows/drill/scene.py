@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import signal
 import sys
 import time
@@ -13,9 +12,9 @@ from typing import TypeVar
 
 from pretrainctl.errors import CommandError, PretrainctlError
 from pretrainctl.metrics.series import Series, read_series
-from pretrainctl.records.run import Event, EventKind
+from pretrainctl.records.run import Event
 from pretrainctl.runs import ledger
-from pretrainctl.runs.folder import RunFolder
+from pretrainctl.runs.folder import RUNS_VARIABLE, RunFolder
 from pretrainctl.runs.state import RunState, fold
 from pretrainctl.workflows.drill import ranks
 from pretrainctl.workflows.drill.place import EVERY, STRIKE_AT, Place
@@ -44,7 +43,7 @@ class Scene:
         self.name = name
         self.struck: float | None = None
         self.damaged: set[int] = set()
-        self.path = place.runs / name
+        self.path = place.run_dir(name)
         self._run: RunFolder | None = None
 
     # the run
@@ -63,12 +62,11 @@ class Scene:
         if program or pace:
             arguments = [*(program or ("none",)), *(("--pace", str(pace)) if pace else ())]
             settings.append(self.place.program(self.name, sets, arguments))
-        done = self.place.pretrainctl(
-            *("launch", "quickstart", "--cluster", self.place.cluster, "--name", self.name, "--yes", "--json"),
+        self.place.pretrainctl(
+            *("launch", "quickstart", "--cluster", self.place.cluster, "--name", self.name, "--yes"),
             *(word for value in settings for word in ("--set", value)),
-            variables=variables,
+            variables={RUNS_VARIABLE: str(self.path.parent), **(variables or {})},
         )
-        self.path = Path(json.loads(done.stdout)["path"])
 
     def once(self) -> tuple[str, str]:
         """The options of the drill's program by which its fault comes only once."""
@@ -85,7 +83,7 @@ class Scene:
         """Whether there is a run."""
         return (self.path / "run.json").exists()
 
-    def events(self, kind: EventKind | None = None) -> list[Event]:
+    def events(self, kind: str | None = None) -> list[Event]:
         """The ledger, or its events of one kind."""
         return [event for event in ledger.read_events(self.path) if kind in {None, event.kind}]
 
@@ -136,7 +134,7 @@ class Scene:
                 raise UnmetError(f"waited {seconds:.0f} s in vain for {what}{self._last_words()}")
             time.sleep(_PAUSE)
 
-    def wait_for(self, kind: EventKind, *, count: int = 1, seconds: float = 120.0) -> list[Event]:
+    def wait_for(self, kind: str, *, count: int = 1, seconds: float = 120.0) -> list[Event]:
         """The events of a kind, once there are `count`."""
 
         def enough() -> list[Event] | None:

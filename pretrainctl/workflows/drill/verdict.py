@@ -14,7 +14,7 @@ __all__ = ["Expectation", "Record", "Row", "judge", "measure", "resumed", "told_
 
 _NOTICES = {
     *("node_dead", "batch_host_lost", "save_asked", "restart_ended", "attempt_ended", "stopped"),
-    *("refused", "looked_back", "checkpoint_gate", "chain_refused"),
+    *("refused", "looked_back", "checkpoint_gate", "chain_refused", "hang", "nodes_tested"),
 }
 """Events that say that a run has noticed something."""
 

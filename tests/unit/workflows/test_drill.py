@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import json
 import os
 import subprocess
 import sys
+import types
 from dataclasses import replace
 from pathlib import Path
 
@@ -182,3 +184,25 @@ def test_a_fault_that_comes_once_is_of_one_rank_and_leaves_a_mark(
     with pytest.raises(RuntimeError, match="before the first step"):
         program.main()
     assert (tmp_path / "mark").exists()
+
+
+def test_a_slow_save_is_slow_at_its_step_only_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved: list[str] = []
+    slept: list[float] = []
+    torch = types.ModuleType("torch")
+    torch.save = lambda _what, where: saved.append(where)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setattr(program.time, "sleep", slept.append)
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setattr(
+        program._Ill,
+        "chosen",
+        argparse.Namespace(kind="slow-save", at=20, seconds=9.0, pace=0.0, once=tmp_path / "mark"),
+        raising=False,
+    )
+    reporter = program._Ill()
+    for step in (10, 20, 20, 30):
+        reporter.step(step - 1, 0, 3.0, 1.0, 1e-3, 0.1)
+        reporter.phase("checkpoint", step)
+        torch.save({}, "zero_pp_rank_1_optim_states.pt")
+    assert (len(saved), slept) == (4, [9.0])

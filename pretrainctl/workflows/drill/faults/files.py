@@ -25,7 +25,7 @@ def _incomplete(scene: Scene, stage: int) -> None:
     tag = f"global_step{2 * EVERY}"
     scene.launch(
         f"training.zero_stage={stage}",
-        program=("slow-save", "--at", str(2 * EVERY), "--seconds", "60", *scene.once()),
+        program=("slow-save", "--at", str(2 * EVERY), "--seconds", "20", *scene.once()),
     )
     scene.wait_for_torn_save()
     scene.signal(1, SIGKILL)

@@ -44,7 +44,7 @@ def _host_lost(scene: Scene, *, silent: bool) -> None:
 def _killed_in_save(scene: Scene) -> None:
     scene.launch(
         "resources.spares=1",
-        program=("slow-save", "--at", str(2 * EVERY), "--seconds", "60", *scene.once()),
+        program=("slow-save", "--at", str(2 * EVERY), "--seconds", "20", *scene.once()),
     )
     scene.wait_for_torn_save()
     kill(scene, other_node(scene))

@@ -17,21 +17,22 @@ _LEAD = "cluster.signals.lead=55s"
 _SPOT = "drill-spot"
 
 
-def _lower_the_limit(scene: Scene) -> None:
+def _time_limit(scene: Scene) -> None:
+    scene.launch(_LEAD, pace=1.2)
+    scene.wait_for_step(3)
     scene.place.slurm("scontrol", "update", f"JobId={scene.job()}", "TimeLimit=1")
     scene.struck = scene.wait_for("save_asked", seconds=90.0)[0].time
 
 
-def _time_limit(scene: Scene) -> None:
-    scene.launch(_LEAD, pace=1.2)
-    scene.wait_for_step(3)
-    _lower_the_limit(scene)
-
-
 def _time_limit_in_save(scene: Scene) -> None:
-    scene.launch(_LEAD, program=("slow-save", "--at", str(EVERY), "--seconds", "40", *scene.once()))
-    scene.wait_for_torn_save(EVERY)
-    _lower_the_limit(scene)
+    """The signal that Slurm gives before the limit, at the very moment: its own clock is too coarse for one save."""
+    scene.launch(program=("slow-save", "--at", str(2 * EVERY), "--seconds", "10", *scene.once()))
+    scene.wait_for_torn_save()
+    scene.strike()
+    scene.place.slurm("scancel", "--batch", "--signal=USR1", str(scene.job()))
+    asked = scene.wait_for("save_asked", seconds=30.0)[0].time
+    if any(asked > save.time for save in scene.series().saved if save.step == 2 * EVERY):
+        raise UnmetError("the signal came after the save")
 
 
 def _preempt(scene: Scene) -> None:
