@@ -121,6 +121,8 @@ def at_sandbox(folder: Path, sandbox: Sandbox) -> Place:
 
 def at_cluster(folder: Path, cluster: str) -> Place:
     """On the cluster of a profile, from its login node; `folder` must be seen by the nodes. The data are made."""
+    if "/" in cluster or cluster.endswith(".yaml"):
+        cluster = str(Path(cluster).absolute())  # the commands are given in `folder`
     profile = make_plan("quickstart", cluster, set_values=[]).profile
     slurm_conf = find_slurm_conf(profile)
     environment = dict(os.environ) | ({"SLURM_CONF": slurm_conf} if slurm_conf else {})

@@ -66,7 +66,7 @@ def _answer_lost(scene: Scene) -> None:
     scene.launch(variables={"PATH": f"{folder}{os.pathsep}{path}"})
     scene.wait_for("finished", seconds=150.0)
     name = scene.run.record.job_name
-    there = scene.place.slurm("sacct", "-nXP", "-S", "now-1hours", "-o", "jobid", f"--name={name}").split()
+    there = scene.place.slurm("squeue", "-h", "--states=all", "-o", "%A", f"--name={name}").split()
     if len(there) != 2 or set(map(int, there)) != set(scene.state().jobs):
         raise UnmetError(f"Slurm has its jobs {', '.join(there)}, and the ledger {scene.state().jobs}: 2 were needed")
 
