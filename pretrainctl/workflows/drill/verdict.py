@@ -77,7 +77,11 @@ def measure(record: Record) -> tuple[float | None, float | None]:
     if record.struck is None:
         return None, None
     struck = record.struck
-    noticed = [event.time for event in record.events if event.kind in _NOTICES and event.time >= struck]
+    noticed = [
+        event.time
+        for event in record.events
+        if event.kind in _NOTICES and event.time >= struck and event.data.get("class") != "finished"
+    ]
     after = [start for start in record.series.starts if start.begun is not None and start.begun > struck]
     again = [start.first_new_time for start in after if start.first_new_time is not None]
     return (

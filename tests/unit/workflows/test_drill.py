@@ -75,6 +75,9 @@ def test_a_run_that_went_on_as_it_must(tmp_path: Path) -> None:
     assert (noticed, again) == (1.0, pytest.approx(120.0 + 6 - STRUCK)), "step 15 is the first that nobody had done"
     assert resumed(good.series, good.events) == "11 after 10"
     assert told_as(good.events) == "node_failure"
+    undisturbed = replace(good, events=[event for event in good.events if event.data.get("class") != "node_failure"])
+    undisturbed = replace(undisturbed, struck=130.0)
+    assert measure(undisturbed) == (None, None), "an end that would have come anyway tells of no fault"
 
 
 @pytest.mark.parametrize(
