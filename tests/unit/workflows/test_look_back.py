@@ -51,3 +51,17 @@ def test_a_node_that_the_attempt_noticed_dead_is_why_it_ended_if_it_trained(
     past = look_back(run, Slurm())  # type: ignore[arg-type]
     assert past is not None
     assert past.diagnosis.failure_class == expected, past.diagnosis
+
+
+def test_a_job_that_slurm_began_anew_is_not_asked_for_its_end(run: RunFolder) -> None:
+    class Asked:
+        def jobs(self, _ids: list[int]) -> dict[int, Job]:
+            raise AssertionError("the job runs: its end would be waited for in vain")
+
+    (run.path / "attempts" / "0001" / "restart-0" / "failure.json").unlink()
+    (run.path / "attempts" / "0002").mkdir()
+    record = AttemptRecord(2, 7, 1, "node01", 1, tuple(NODES), 1.0)
+    codec.write(run.path / "attempts" / "0002" / "attempt.json", record)
+    past = look_back(run, Asked(), before=2)  # type: ignore[arg-type]
+    assert past is not None
+    assert (past.attempt, past.diagnosis.failure_class, past.stop) == (1, "preempted", None)
