@@ -10,7 +10,8 @@ PretrainctlError            1
 |-- CheckpointError         8   no usable checkpoint where there must be one, or those of another run
 |   `-- UnreadableError     8   the file system did not answer: whether there is one is unknown
 |-- NotReachedError         9   the command worked, but the run has not reached its target
-`-- ScriptError            10   the command worked, but the batch script it read has errors
+|-- ScriptError            10   the command worked, but the batch script it read has errors
+`-- DrillError             11   the command worked, but some fault of the drill did not end as it must
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 __all__ = [
     "CheckpointError",
     "CommandError",
+    "DrillError",
     "InputError",
     "LedgerError",
     "MissingError",
@@ -104,3 +106,9 @@ class ScriptError(PretrainctlError):
     """The command did its work, and found errors in a batch script."""
 
     exit_code = 10
+
+
+class DrillError(PretrainctlError):
+    """The drill was held, and some run did not end as it must."""
+
+    exit_code = 11

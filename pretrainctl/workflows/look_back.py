@@ -70,7 +70,7 @@ def look_back(run: RunFolder, slurm: Slurm, *, before: int | None = None) -> Pas
     restarts = run.restarts(newest.attempt)
     # A job that we cancelled for its dead batch host is no job that a user cancelled.
     job_class = None if newest.lost_host else _job_class(run, newest, slurm)
-    dead = newest.lost_host
+    dead = _dead_nodes(run, newest.attempt) | dict(newest.lost_host)
     evidence = (
         evidence_of(contract.restart_dir(run.path, newest.attempt, restarts[-1]), job_class=job_class, dead_nodes=dead)
         if restarts
@@ -81,6 +81,15 @@ def look_back(run: RunFolder, slurm: Slurm, *, before: int | None = None) -> Pas
     recent = owners[-1 - rule.attempts_without_progress :]
     stop = decide_after_attempt(diagnosis, _attempt_summaries(run, recent), rule)
     return Past(newest.attempt, diagnosis, stop)
+
+
+def _dead_nodes(run: RunFolder, attempt: int) -> dict[str, str]:
+    """Nodes of the last restart of an attempt that it noticed dead, and how: the log shows only what came of that."""
+    told = ledger.read_events(run.path, attempt)
+    started = [event for event in told if event.kind == "restart_started"]
+    nodes = started[-1].data.get("nodes", ()) if started else ()
+    dead = [event.data for event in told if event.kind == "node_dead" and event.data.get("node") in nodes]
+    return {str(data["node"]): str(data.get("how", "")) for data in dead}
 
 
 def evidence_of(  # noqa: PLR0913 - what a caller may know besides
@@ -220,7 +229,10 @@ def _series(folder: Path) -> Series:
 
 def _job_class(run: RunFolder, attempt: AttemptState, slurm: Slurm) -> JobClass | None:
     """Slurm's last word on the attempt's job, waited for in bounds; None where it cannot be had."""
-    job_id = next(record.job_id for record in run.attempts() if record.attempt == attempt.attempt)
+    records = run.attempts()
+    job_id = next(record.job_id for record in records if record.attempt == attempt.attempt)
+    if any(record.attempt > attempt.attempt and record.job_id == job_id for record in records):
+        return JobClass.REQUEUED  # the same job began anew: Slurm tells only how that goes
     deadline = time.monotonic() + _SETTLE_PATIENCE
     pause = 0.25
     while True:

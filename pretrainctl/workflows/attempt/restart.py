@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import time
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -210,12 +211,14 @@ class Restart:
         }
 
     def _master_port(self) -> int:
-        """The port that is derived from the job, or, where all nodes are this machine, the first free one from there:
-        another cluster on it may have a job of the same number."""
+        """The port that is derived from the job. Where all nodes are this machine, another cluster on it has jobs of
+        the same number, and seconds lie between this choice and rank 0's: there the run's id stands for the job's."""
         launch = self.attempt.launch
-        port = node_names.master_port(launch.address, self.attempt.record.job_id, self.number)
         if launch.address.kind != "localhost":
-            return port
+            return node_names.master_port(launch.address, self.attempt.record.job_id, self.number)
+        port = node_names.master_port(
+            launch.address, zlib.crc32(launch.run_id.encode()) + self.attempt.number, self.number
+        )
         return next((candidate for candidate in range(port, min(port + 1000, 65536)) if _is_free(candidate)), port)
 
     def _read_end(self) -> End | None:

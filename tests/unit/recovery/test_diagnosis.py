@@ -259,6 +259,13 @@ def test_an_error_that_was_printed_proves_nothing_by_itself(line: str) -> None:
     assert kind(srun_status=0, log=log(line)) == "unknown"
 
 
+def test_a_task_that_failed_and_could_leave_no_record_is_srun_s_to_say() -> None:
+    line = "rank 0: error: checkpoints/global_step20 could not be written: [Errno 30] Read-only file system"
+    assert kind(srun_status=1, log=log(line)) == "filesystem"
+    assert kind(srun_status=None, log=log(line)) == "unknown"
+    assert kind(srun_status=137, log=log(line)) == "unknown", "it was ended from outside"
+
+
 def test_a_slurm_line_proves_what_it_says() -> None:
     assert kind(srun_status=0, log=log("srun: error: Node failure on node04")) == "node_failure"
     assert kind(log=log("*** JOB 1 ON node04 CANCELLED AT X DUE TO TIME LIMIT ***")) == "time_limit"

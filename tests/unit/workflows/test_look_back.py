@@ -1,0 +1,67 @@
+"""The look back at an attempt that is over, by its folder and Slurm's word."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pretrainctl.records import codec, contract
+from pretrainctl.records.job import Job, JobClass, StateMeaning
+from pretrainctl.records.run import AttemptRecord, RunRecord
+from pretrainctl.runs import ledger
+from pretrainctl.runs.folder import RunFolder
+from pretrainctl.workflows.look_back import look_back
+
+NODES = ["node01", "node02"]
+CASCADE = "0: RuntimeError: [pair.cc:553] Connection closed by peer [127.0.0.1]:22448"
+
+
+class Slurm:
+    """Says that the attempt's job ran to the end of its script."""
+
+    def jobs(self, ids: list[int]) -> dict[int, Job]:
+        return {number: Job(number, "a-1", StateMeaning("COMPLETED", JobClass.FINISHED, alive=False)) for number in ids}
+
+
+@pytest.fixture
+def run(tmp_path: Path, pytestconfig: pytest.Config) -> RunFolder:
+    """One attempt with one restart, in which rank 0 saw its peer go."""
+    golden = pytestconfig.rootpath / "tests" / "golden" / "quickstart-on-sandbox" / "launch.json"
+    (tmp_path / "bundle").mkdir()
+    codec.write(tmp_path / "run.json", RunRecord("a", "a", "a-1", "sandbox", 0.0, "u", {}, {}, {}))
+    (tmp_path / "bundle" / "launch.json").write_text(golden.read_text())
+    folder = contract.restart_dir(tmp_path, 1, 0)
+    folder.mkdir(parents=True)
+    codec.write(folder.parent / "attempt.json", AttemptRecord(1, 7, 0, "node01", 1, tuple(NODES), 0.0))
+    (folder / "training.log").write_text(f"{CASCADE}\n")
+    failure = {"rank": 0, "node": "node01", "status": 1, "time": 1.0}
+    (folder / "failure.json").write_text(json.dumps(failure))
+    for kind, data in (("claimed", {"job_id": 7}), ("restart_started", {"restart": 0, "nodes": NODES})):
+        ledger.append(tmp_path, kind, kind, attempt=1, data=data)  # type: ignore[arg-type]
+    return RunFolder(tmp_path)
+
+
+@pytest.mark.parametrize(("dead", "expected"), [("node02", "node_failure"), ("node03", "application_error")])
+def test_a_node_that_the_attempt_noticed_dead_is_why_it_ended_if_it_trained(
+    run: RunFolder, dead: str, expected: str
+) -> None:
+    ledger.append(run.path, "node_dead", "dead", attempt=1, data={"node": dead, "how": "closed"})
+    past = look_back(run, Slurm())  # type: ignore[arg-type]
+    assert past is not None
+    assert past.diagnosis.failure_class == expected, past.diagnosis
+
+
+def test_a_job_that_slurm_began_anew_is_not_asked_for_its_end(run: RunFolder) -> None:
+    class Asked:
+        def jobs(self, _ids: list[int]) -> dict[int, Job]:
+            raise AssertionError("the job runs: its end would be waited for in vain")
+
+    (run.path / "attempts" / "0001" / "restart-0" / "failure.json").unlink()
+    (run.path / "attempts" / "0002").mkdir()
+    record = AttemptRecord(2, 7, 1, "node01", 1, tuple(NODES), 1.0)
+    codec.write(run.path / "attempts" / "0002" / "attempt.json", record)
+    past = look_back(run, Asked(), before=2)  # type: ignore[arg-type]
+    assert past is not None
+    assert (past.attempt, past.diagnosis.failure_class, past.stop) == (1, "preempted", None)
