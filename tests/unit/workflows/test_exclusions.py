@@ -15,6 +15,7 @@ from pretrainctl.errors import InputError, SlurmError
 from pretrainctl.health.exclusion import listed
 from pretrainctl.records import codec
 from pretrainctl.records.job import Job, JobClass, StateMeaning
+from pretrainctl.records.launch import RecoveryRule
 from pretrainctl.records.nodes import ExclusionEntry
 from pretrainctl.records.run import AttemptRecord, Diagnosis, RunRecord
 from pretrainctl.recovery.decision import RestartSummary
@@ -26,7 +27,7 @@ from pretrainctl.workflows.attempt.context import Attempt
 from pretrainctl.workflows.attempt.node_listing import NodeListing
 from pretrainctl.workflows.attempt.signals import Signals
 
-LAUNCH = SimpleNamespace(srun=SimpleNamespace(nodes=2), spares=1)
+LAUNCH = SimpleNamespace(recovery=RecoveryRule(), srun=SimpleNamespace(nodes=2), spares=1)
 
 
 class Slurm:

@@ -42,11 +42,16 @@ class Slurm:
         self.cancelled += ids
 
 
+def identity(folder: Path) -> SimpleNamespace:
+    """What `run.json` says of the run and its cluster."""
+    names = {"name": "run", "job_name": "run", "cluster": "leonardo", "slurm_cluster": "boost"}
+    return SimpleNamespace(**names, node_list=str(folder / "nodes"))
+
+
 def test_a_cancel_that_failed_is_given_again_and_the_event_is_written_once(tmp_path: Path) -> None:
     (tmp_path / "attempts" / "0001").mkdir(parents=True)
     ledger.append(tmp_path, "claimed", "claimed", attempt=1, data={"job_id": 7})
-    identity = {"name": "run", "cluster": "leonardo", "slurm_cluster": "boost", "node_list": str(tmp_path / "nodes")}
-    run = SimpleNamespace(path=tmp_path, record=SimpleNamespace(job_name="run", **identity))
+    run = SimpleNamespace(path=tmp_path, record=identity(tmp_path))
     record, slurm = AttemptRecord(1, 7, 0, "node01", 1, ("node01", "node02"), 0.0), Slurm()
     with pytest.raises(SlurmError):
         end_headless_job(run, record, slurm, "closed")
@@ -66,7 +71,7 @@ def test_the_last_try_before_the_cancel_is_a_short_one(tmp_path: Path, monkeypat
     slurm.away = False
     run = SimpleNamespace(
         path=tmp_path,
-        record=SimpleNamespace(job_name="run"),
+        record=identity(tmp_path),
         launch=lambda: SimpleNamespace(liveness=LivenessRule(silent_after=4.0)),
         attempts=lambda: [record],
     )
@@ -90,7 +95,7 @@ def test_ranks_that_cannot_save_are_not_waited_for(tmp_path: Path, *, failed: bo
     if failed:
         codec.write(folder / "failure.json", Failure(rank=1, node="node03", status=1, time=0.0))
         (folder / "metrics.jsonl").write_text(json.dumps(vars(Sample(1, 512, 2.0, 1.0, 1e-3, 0.1, 0.0))) + "\n")
-    run = SimpleNamespace(path=tmp_path, record=SimpleNamespace(job_name="run"), restarts=lambda _attempt: [0])
+    run = SimpleNamespace(path=tmp_path, record=identity(tmp_path), restarts=lambda _attempt: [0])
     slurm = Slurm()
     slurm.away = False
     record = AttemptRecord(1, 7, 0, "node01", 1, ("node01", "node02", "node03"), 0.0)
