@@ -88,6 +88,9 @@ _AGAIN = "nothing goes on until `resume`"
 _AWAY = (30.0, 120.0)
 """A file server that fails over, or a quota that is being raised, takes a minute or two."""
 _PERHAPS_AWAY = (0.0, 120.0)
+_STEP_ENDING = (2.0, 5.0, 15.0, 30.0)
+"""After a restart of its controller Slurm 22.05 refuses a step beside one that dies on a lost node, until that one has
+ended (seen)."""
 
 POLICIES: dict[FailureClass, Policy] = {
     FailureClass.FINISHED: Policy(Course.FINISH, "nothing to do"),
@@ -99,7 +102,9 @@ POLICIES: dict[FailureClass, Policy] = {
     ),
     FailureClass.PREEMPTED: Policy(Course.HAND_OVER, "nothing to do: it goes on when the nodes are free again"),
     FailureClass.NODE_FAILURE: Policy(Course.EXCLUDE_NODE, "tell the site which node, and when"),
-    FailureClass.BOOT_FAILURE: Policy(Course.EXCLUDE_NODE, "nothing of the run was lost; tell the site which node"),
+    FailureClass.BOOT_FAILURE: Policy(
+        Course.EXCLUDE_NODE, "nothing of the run was lost; tell the site which node", pauses=_STEP_ENDING
+    ),
     FailureClass.GPU_HARDWARE: Policy(
         Course.EXCLUDE_NODE, "send the site the node, the GPU, the time and the line; keep off the node until then"
     ),

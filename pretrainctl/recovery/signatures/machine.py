@@ -21,6 +21,14 @@ MACHINE: tuple[Signature, ...] = (
     root("CANCELLED", r"DUE TO TIME LIMIT", "time_limit", "the time limit was reached", _SLURM),
     root("CANCELLED", r"DUE TO PREEMPTION", "preempted", "a job of higher priority took the nodes", _SLURM),
     root("rror", rf"srun: error: Node failure on {_NODE}", "node_failure", "Slurm says that a node failed", _SLURM),
+    root(
+        "rror",
+        r"srun: error: Unable to create step for job",
+        "boot_failure",
+        "Slurm could not begin the step",
+        _SLURM,
+        hint="nothing to do: it is tried again after a pause; Slurm may still be ending the step before",
+    ),
     root("CANCELLED", r"DUE TO NODE FAILURE", "node_failure", "Slurm says that a node failed", _SLURM),
     root(
         "rror",

@@ -131,6 +131,21 @@ def test_what_may_pass_is_waited_for_before_it_stops_the_chain(diagnosis, pauses
     assert ("until a person acts" if diagnosis.lasting else "3 times in a row") in found.reason
 
 
+def test_a_step_that_slurm_refuses_is_tried_again_with_growing_pauses_and_then_handed_over() -> None:
+    refused = Diagnosis("boot_failure", "Slurm could not begin the step", confidence="low")
+    history = restarts(("node_failure", 60, 60))
+    pauses = []
+    while True:
+        history = [*history, RestartSummary(1, len(history), "boot_failure", 0, None, 60)]
+        found = decide(refused, history, RULE, healthy_nodes=2, needed_nodes=2)
+        if found.action is not Action.RESTART_HERE:
+            break
+        assert found.exclude == ()
+        pauses.append(found.pause)
+    assert pauses == [2, 5, 15, 30, 30, 30, 30]
+    assert found.action is Action.HAND_OVER
+
+
 def test_another_step_or_a_newer_checkpoint_begins_the_pauses_anew() -> None:
     for ends in ([("filesystem", 17, 5), ("filesystem", 12, 5)], [("filesystem", 17, 5), ("filesystem", 17, 15)]):
         assert decision("filesystem", restarts(*ends)).pause == 30

@@ -17,6 +17,10 @@ ROOTS = [
     ("slurmstepd: error: *** JOB 7001 ON cn011 CANCELLED AT X DUE TO PREEMPTION ***", "preempted"),
     ("slurmstepd: error: *** JOB 7001 ON cn011 CANCELLED AT X DUE TO NODE FAILURE, SEE LOG ***", "node_failure"),
     ("srun: error: Node failure on cn017", "node_failure"),
+    (
+        "srun: error: Unable to create step for job 1: Memory required by task is not available",
+        "boot_failure",
+    ),
     ("slurmstepd: error: *** STEP 7001.0 ON cn011 UNCORRECTABLE MEMORY ERROR AT X ***", "node_failure"),
     ("slurmstepd: error: execve(): /tmp/slurmd/job00089/slurm_script: No such file or directory", "node_failure"),
     ("slurmstepd: error: Detected 1 oom-kill event(s) in StepId=7001.batch.", "host_oom"),
