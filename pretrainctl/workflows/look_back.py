@@ -68,7 +68,9 @@ def look_back(run: RunFolder, slurm: Slurm, *, before: int | None = None) -> Pas
     newest = owners[-1]
     restarts = run.restarts(newest.attempt)
     # A job that we cancelled for its dead batch host is no job that a user cancelled.
-    job_class = None if newest.lost_host else _job_class(run, newest, slurm)
+    # One that Slurm has requeued runs again, as the job of the attempt that asks: no word on its end is to come.
+    again = before is not None and _job_of(run, newest.attempt) == _job_of(run, before)
+    job_class = None if newest.lost_host or again else _job_class(run, newest, slurm)
     dead = newest.lost_host
     evidence = (
         evidence_of(contract.restart_dir(run.path, newest.attempt, restarts[-1]), job_class=job_class, dead_nodes=dead)
@@ -210,9 +212,15 @@ def _series(folder: Path) -> Series:
     return read_series([folder / "metrics.jsonl"])
 
 
+def _job_of(run: RunFolder, attempt: int) -> int | None:
+    return next((record.job_id for record in run.attempts() if record.attempt == attempt), None)
+
+
 def _job_class(run: RunFolder, attempt: AttemptState, slurm: Slurm) -> JobClass | None:
     """Slurm's last word on the attempt's job, waited for in bounds; None where it cannot be had."""
-    job_id = next(record.job_id for record in run.attempts() if record.attempt == attempt.attempt)
+    job_id = _job_of(run, attempt.attempt)
+    if job_id is None:
+        return None
     deadline = time.monotonic() + _SETTLE_PATIENCE
     pause = 0.25
     while True:
