@@ -28,6 +28,7 @@ _SLURM_PRINTS = {
     FailureClass.TIME_LIMIT,
     FailureClass.PREEMPTED,
     FailureClass.NODE_FAILURE,
+    FailureClass.BOOT_FAILURE,
     FailureClass.HOST_OOM,
 }
 _BLAMES_NO_RANK = {

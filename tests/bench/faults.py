@@ -202,10 +202,17 @@ def requeued(scene: Scene, _u: float, _v: float) -> str:
         return "no job runs"
     scene.sandbox.command("scontrol", "update", f"JobId={job}", "Requeue=1")
     done = scene.sandbox.command("scontrol", "requeue", job, check=False)
-    scene.later(
-        4, f"job {job} may begin", lambda: _quietly(scene, "scontrol", "update", f"JobId={job}", "StartTime=now")
-    )
+    scene.later(2, f"job {job} may begin", lambda: _begin(scene, job))
     return f"job {job} is requeued{': ' + done.stderr.strip() if done.status else ''}"
+
+
+def _begin(scene: Scene, job: str) -> None:
+    """Let a requeued job begin, once it waits: its nodes are being cleaned up before."""
+    waits = scene.sandbox.command("squeue", "-h", "-j", job, "-t", "PENDING", "-o", "%A", check=False)
+    if waits.stdout.strip():
+        _quietly(scene, "scontrol", "update", f"JobId={job}", "StartTime=now")
+    elif scene.owner() is not None and _alive(scene) is None:
+        scene.later(2, f"job {job} may begin", lambda: _begin(scene, job))
 
 
 def _quietly(scene: Scene, *argv: str) -> None:

@@ -268,6 +268,8 @@ def test_a_task_that_failed_and_could_leave_no_record_is_srun_s_to_say() -> None
 
 def test_a_slurm_line_proves_what_it_says() -> None:
     assert kind(srun_status=0, log=log("srun: error: Node failure on node04")) == "node_failure"
+    refused = "srun: error: Unable to create step for job 1: Memory required by task is not available"
+    assert kind(srun_status=1, log=log(refused)) == "boot_failure"
     assert kind(log=log("*** JOB 1 ON node04 CANCELLED AT X DUE TO TIME LIMIT ***")) == "time_limit"
 
 
