@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 
 from pretrainctl.errors import InputError
 from pretrainctl.linting import script as bash
+from pretrainctl.linting.allocation import Allocation
+from pretrainctl.linting.header import Directive
 from pretrainctl.linting.options import read_options
-from pretrainctl.linting.script import Assignment, Command, Directive, Script, Word
+from pretrainctl.linting.script import Assignment, Command, Place, Script, Word
 from pretrainctl.schema import ClusterProfile
 from pretrainctl.units import Limit, parse_requested_time
 
@@ -28,6 +32,8 @@ _TRIVIAL = frozenset(
 """What an srun may start that is surely no training."""
 _LONGEST = 20_000
 """Characters of a word that is still worth reading; variables of variables can make them without end."""
+_MOST_RUNS = 200
+"""Runs of a command that are followed; functions that call functions twice make them without end."""
 _SHELLS = ("bash", "sh", "dash", "zsh")
 _VARIABLE = re.compile(r"\$(?:\{(\w+)(?:\[[@*]\])?\}|(\w+))")
 
@@ -48,6 +54,11 @@ class Launch:
     """Commands that each task runs, as far as the script shows them."""
 
     @property
+    def one_node(self) -> bool:
+        """Whether it surely runs on one node."""
+        return self.options.get("nodes") in ("1", "1-1") or self.options.get("ntasks") == "1"
+
+    @property
     def trains(self) -> bool:
         """Whether it may be the training: not `hostname` and its like."""
         shown = self.tasks[1:] or self.tasks
@@ -64,57 +75,47 @@ class Batch:
     @cached_property
     def options(self) -> dict[str, Directive]:
         """The directives that Slurm reads, by long name; the last of two wins."""
-        return {directive.name: directive for directive in self.script.directives}
-
-    def number(self, name: str) -> int | None:
-        """The value of a directive as a whole number, the larger one of `2-4`; None where it is not one."""
-        directive = self.options.get(name)
-        match = re.fullmatch(r"(?:\d+-)?(\d+)", directive.value) if directive else None
-        return int(match[1]) if match else None
+        return {directive.name: directive for directive in self.script.header.directives}
 
     @cached_property
+    def allocation(self) -> Allocation:
+        """What the directives ask for in numbers."""
+        return Allocation({name: directive.value for name, directive in self.options.items()})
+
+    def number(self, name: str) -> int | None:
+        """The value of a directive as a whole number; None where it is not one."""
+        return self.allocation.number(name)
+
+    @property
     def nodes(self) -> int | None:
-        """Nodes of the job, None where the script does not say."""
-        nodes, tasks, each = self.number("nodes"), self.number("ntasks"), self.number("ntasks-per-node")
-        if nodes is None and tasks and each:
-            return -(-tasks // each)
-        return nodes
+        """Nodes of the job, of `2-4` the fewest; None where the script does not say."""
+        return self.allocation.nodes[0] if self.allocation.nodes else None
 
     @property
     def multi_node(self) -> bool:
         """Whether the job surely has more than one node."""
         return (self.nodes or 1) > 1
 
-    @cached_property
+    @property
     def tasks_per_node(self) -> int | None:
         """Tasks on each node, None where the script does not say."""
-        each, tasks = self.number("ntasks-per-node"), self.number("ntasks")
-        if each is None and tasks and self.nodes:
-            return -(-tasks // self.nodes)
-        return each
+        return self.allocation.tasks_per_node
 
-    @cached_property
+    @property
     def gpus(self) -> int | None:
         """GPUs on each node, None where the script does not say."""
-        for name in ("gpus-per-node", "gres"):
-            given = self.options.get(name)
-            match = (
-                re.search(r"(?:^|gpu:|,)(?:[\w.-]*[A-Za-z][\w.-]*:)?(\d+)(?:$|,|\()", given.value) if given else None
-            )
-            if match:
-                return int(match[1])
-        return None
+        return self.allocation.gpus_per_node
 
     @cached_property
     def seconds(self) -> float | None:
-        """The time limit in seconds, None where there is none or it cannot be read."""
+        """The time limit in seconds, infinite where it asks for none; None where it is not given or not readable."""
         if "time" not in self.options:
             return None
         try:
             limit = parse_requested_time(self.options["time"].value)
         except InputError:
             return None
-        return None if isinstance(limit, Limit) else limit
+        return math.inf if isinstance(limit, Limit) else limit
 
     def assigned(self, *names: str) -> Iterator[Assignment]:
         """Assignments of these variables with a value, those in front of commands included."""
@@ -168,6 +169,42 @@ class Batch:
             if words
         )
 
+    def runs(self, command: Command) -> tuple[tuple[int, Place], ...]:
+        """Line and place of each time that a command runs: those of the calls, where it stands in a function."""
+        return tuple(islice(self._runs(command, frozenset()), _MOST_RUNS))
+
+    @cached_property
+    def _calls(self) -> dict[str, tuple[Command, ...]]:
+        """Calls of each function, those of itself left out."""
+        calls: dict[str, list[Command]] = {name: [] for name in self.script.functions}
+        for command in self.script.commands:
+            if command.name in calls and command.place.function != command.name:
+                calls[command.name].append(command)
+        return {name: tuple(each) for name, each in calls.items()}
+
+    def _runs(self, command: Command, seen: frozenset[str]) -> Iterator[tuple[int, Place]]:
+        name, place = command.place.function, command.place
+        calls = self._calls.get(name, ()) if name and name not in seen else ()
+        if not calls:
+            yield command.line, place
+            return
+        for call in calls:
+            for line, outer in self._runs(call, seen | {name}):
+                yield (
+                    line,
+                    replace(
+                        place,
+                        statement=outer.statement,
+                        function=outer.function,
+                        background=place.background or outer.background,
+                        piped=place.piped or outer.piped,
+                        guarded=place.guarded or outer.guarded,
+                        loop=place.loop or outer.loop,
+                        conditional=place.conditional or outer.conditional,
+                        substitution=place.substitution or outer.substitution,
+                    ),
+                )
+
     @property
     def trainings(self) -> tuple[Launch, ...]:
         """The sruns that may be the training."""
@@ -201,7 +238,7 @@ class Batch:
             more, skipped = read_options(program)
             options |= more
             program = program[skipped:]
-        body = self._body(command)
+        body = self.body(command)
         tasks: tuple[tuple[str, ...], ...] = (tuple(program),)
         if body is not None:
             inner = Batch(bash.read(self.resolve(body.value, command.line)))
@@ -209,7 +246,7 @@ class Batch:
         return Launch(command, options, opaque, tuple(program), body, tasks)
 
     @staticmethod
-    def _body(command: Command) -> Word | None:
+    def body(command: Command) -> Word | None:
         """The text that a shell gets as its program, as the batch shell hands it over."""
         names = [word.value.rsplit("/", 1)[-1] for word in command.words]
         for index, name in enumerate(names[:-2]):

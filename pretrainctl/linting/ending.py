@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pretrainctl.linting.batch import Batch, launcher
 from pretrainctl.linting.findings import Hit, Rule
 from pretrainctl.linting.script import Command
+from pretrainctl.linting.variables import settings
 
 __all__ = ["RULES"]
 
@@ -34,20 +35,39 @@ def _shell_option(batch: Batch, letter: str, name: str, line: int) -> bool:
             continue
         values = command.values[1:]
         for index, word in enumerate(values):
-            if letter and re.fullmatch(rf"[-+][a-z]*{letter}[a-z]*", word):
+            if letter and re.fullmatch(rf"[-+][A-Za-z]*{letter}[A-Za-z]*", word):
                 on = word.startswith("-")
-            if re.fullmatch(r"[-+][a-z]*o", word) and name in values[index + 1 : index + 2]:
+            if re.fullmatch(r"[-+][A-Za-z]*o", word) and name in values[index + 1 : index + 2]:
                 on = word.startswith("-")
     return on
+
+
+def _ends_on_failure(batch: Batch, line: int) -> bool:
+    """Whether a command that fails at a line ends the script: by `set -e`, or a trap of ERR that exits."""
+    if _shell_option(batch, "e", "errexit", line):
+        return True
+    traps = [trap for trap in _traps(batch, "ERR") if trap.line <= line]
+    return bool(traps) and re.search(r"\b(exit(?!\s+0)|scancel|kill)\b", _handler(batch, traps[-1])) is not None
+
+
+def _handler(batch: Batch, trap: Command) -> str:
+    """What a trap runs, with the functions that it calls."""
+    text, seen = trap.values[2 if trap.values[1] == "--" else 1], set[str]()
+    while True:
+        called = {name for name in batch.script.functions if re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text)}
+        if called <= seen:
+            return text
+        text, seen = "\n".join((text, *(batch.script.functions[name] for name in sorted(called - seen)))), called | seen
 
 
 def _status_hidden_by_pipe(batch: Batch) -> Iterator[Hit]:
     """A pipeline's status is its last command's, which is tee's, unless `pipefail` holds. Source: bash(1)."""
     for command in _long(batch):
-        place = command.place
-        if not place.piped or _shell_option(batch, "", "pipefail", command.line):
+        places = [place for line, place in batch.runs(command) if not _shell_option(batch, "", "pipefail", line)]
+        hidden = [place for place in places if place.piped]
+        if not hidden or len(hidden) < len(batch.runs(command)):
             continue
-        if "PIPESTATUS" in "".join(each.text for each in batch.script.statements[place.statement :]):
+        if "PIPESTATUS" in "".join(each.text for each in batch.script.statements[hidden[0].statement :]):
             continue
         yield (
             command.line,
@@ -62,18 +82,15 @@ def _status_hidden_by_pipe(batch: Batch) -> Iterator[Hit]:
 def _status_lost(batch: Batch) -> Iterator[Hit]:
     """A script's status is its last command's. Source: bash(1); seen as COMPLETED after a failure."""
     for command in _long(batch)[-1:]:
-        place = command.place
-        if place.guarded or place.function or place.loop or place.background:
+        place, own = command.place, batch.script.statements[command.place.statement].text
+        if place.guarded or place.function or place.loop or place.background or command.name == "exec":
             continue
         after = batch.script.statements[place.statement + 1 :]
-        if not after or _shell_option(batch, "e", "errexit", command.line):
+        if not after or _ends_on_failure(batch, command.line):
             continue
-        if (
-            re.search(r"\$\{?(\?|PIPESTATUS)", after[0].text)
-            or "PIPESTATUS" in batch.script.statements[place.statement].text
-        ):
+        if re.search(r"\$\{?(\?|PIPESTATUS)|^exit\s*$", after[0].text) or re.search(r"\$\?|PIPESTATUS", own):
             continue
-        if re.search(r"\$\?", batch.script.statements[place.statement].text):
+        if _exits_after(batch, command):
             continue
         late = next((each for each in after[1:] if re.search(r"\$\{?\?", each.text)), None)
         what = (
@@ -86,6 +103,12 @@ def _status_lost(batch: Batch) -> Iterator[Hit]:
             f"the status of the training is lost, {what}: a failed training ends as COMPLETED 0:0",
             'status=$? right after it, and exit "$status" at the end; or set -e',
         )
+
+
+def _exits_after(batch: Batch, command: Command) -> bool:
+    """Whether the same statement, such as the branch of an `if`, hands the status on with a bare `exit`."""
+    same = [each for each in batch.script.commands if each.place.statement == command.place.statement]
+    return any(each.values == ("exit",) and each.line >= command.line for each in same)
 
 
 def _signal(batch: Batch) -> tuple[int, bool, str] | None:
@@ -111,11 +134,13 @@ def _traps(batch: Batch, name: str) -> list[Command]:
 def _signal_waits_for_foreground(batch: Batch) -> Iterator[Hit]:
     """Bash runs a trap only after the foreground command has returned. Source: bash(1), SIGNALS; seen."""
     given = _signal(batch)
-    if given is None or not given[1] or any(command.place.background for command in _long(batch)):
+    runs = {command: batch.runs(command) for command in _long(batch)}
+    if given is None or not given[1] or any(place.background for places in runs.values() for _, place in places):
         return
     for trap in _traps(batch, given[2])[:1]:
-        for command in _long(batch):
-            if command.line > trap.line and command.name != "exec" and trap.values[1] not in ("", "-"):
+        for command, places in runs.items():
+            late = any(line > trap.line for line, _ in places)
+            if late and command.name != "exec" and trap.values[1] not in ("", "-"):
                 yield (
                     command.line,
                     (
@@ -170,7 +195,7 @@ def _signal_kills_launcher(batch: Batch) -> Iterator[Hit]:
     for launch in batch.launches:
         for words in launch.tasks:
             found = launcher(words)
-            handled = any(batch.assigned("TORCHELASTIC_SIGNALS_TO_HANDLE"))
+            handled = any(settings(batch, "TORCHELASTIC_SIGNALS_TO_HANDLE"))
             if found and found[0] == "torchrun" and not handled and _no_option(found[1]):
                 yield (
                     launch.command.line,
@@ -189,7 +214,7 @@ def _no_option(arguments: tuple[str, ...]) -> bool:
 def _wait_ends_on_signal(batch: Batch) -> Iterator[Hit]:
     """`wait` returns above 128 when a trapped signal comes, and the process still runs. Source: bash(1); seen."""
     given = _signal(batch)
-    background = [command for command in _long(batch) if command.place.background]
+    background = [command for command in _long(batch) if any(place.background for _, place in batch.runs(command))]
     if given is None or not given[1] or not background:
         return
     traps = _traps(batch, given[2])
@@ -197,9 +222,9 @@ def _wait_ends_on_signal(batch: Batch) -> Iterator[Hit]:
     if not traps or not waits or any(_ends_or_waits(batch, trap) for trap in traps):
         return
     first = waits[0]
-    strict = _shell_option(batch, "e", "errexit", first.line) and not first.place.guarded
+    strict = _ends_on_failure(batch, first.line) and not first.place.guarded
     if strict or (len(waits) == 1 and not first.place.loop):
-        why = "and set -e ends the script there" if strict else "and the script goes on to its end"
+        why = "and set -e or a trap of ERR ends the script there" if strict else "and the script goes on to its end"
         yield (
             first.line,
             f"{given[2]} ends this wait while the training still runs, {why}: the job ends, and the training is killed",
@@ -209,8 +234,7 @@ def _wait_ends_on_signal(batch: Batch) -> Iterator[Hit]:
 
 def _ends_or_waits(batch: Batch, trap: Command) -> bool:
     """Whether a trap's handler means to end the script, or itself waits for the training."""
-    handler = batch.script.functions.get(trap.values[1], trap.values[1])
-    return re.search(r"\b(exit|wait|requeue)\b", handler) is not None
+    return re.search(r"\b(exit|wait|requeue)\b", _handler(batch, trap)) is not None
 
 
 RULES = (

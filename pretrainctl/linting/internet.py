@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from pretrainctl.linting.batch import Batch
 from pretrainctl.linting.findings import Hit, Rule, source
+from pretrainctl.linting.variables import settings
 
 __all__ = ["RULES"]
 
@@ -75,8 +76,8 @@ def _is_here(words: Sequence[str]) -> bool:
 
 def _wandb_online(batch: Batch, text: str) -> int | None:
     """The line that shows that W&B is used, or is told to be online; None where it is told to be offline."""
-    for each in batch.assigned("WANDB_MODE"):
-        if each.value and each.value.value.lower() == "online":
+    for each in settings(batch, "WANDB_MODE"):
+        if each.sure and each.value.lower() == "online":
             return each.line
     # What another file sets is not seen, and the mode may be set there.
     if _OFFLINE_MODE.search(text) or _OFFLINE_OTHERWISE.search(text) or any(batch.assigned("WANDB_MODE")):

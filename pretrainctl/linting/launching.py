@@ -6,8 +6,10 @@ import re
 from collections.abc import Iterator
 
 from pretrainctl.linting import script as bash
+from pretrainctl.linting.allocation import Allocation
 from pretrainctl.linting.batch import Batch, Launch, launcher
-from pretrainctl.linting.findings import Hit, Rule
+from pretrainctl.linting.findings import Hit, Rule, source
+from pretrainctl.linting.variables import settings
 
 __all__ = ["RULES"]
 
@@ -21,7 +23,7 @@ def _srun_cpus_per_task(batch: Batch) -> Iterator[Hit]:
     Source: Slurm's changelogs of 22.05 and 23.11. With the variable exported it is right on every version:
     those two read SRUN_CPUS_PER_TASK, older and newer ones SLURM_CPUS_PER_TASK.
     """
-    if (batch.number("cpus-per-task") or 1) <= 1 or any(batch.assigned("SRUN_CPUS_PER_TASK")):
+    if (batch.number("cpus-per-task") or 1) <= 1 or any(settings(batch, "SRUN_CPUS_PER_TASK")):
         return
     for launch in batch.trainings:
         if "cpus-per-task" not in launch.options and not launch.opaque:
@@ -38,9 +40,9 @@ def _srun_cpus_per_task(batch: Batch) -> Iterator[Hit]:
 def _cpus_per_task_conflict(batch: Batch) -> Iterator[Hit]:
     """srun: "fatal: cpus-per-task set by two different environment variables". Source: srun's own words."""
     asked = batch.number("cpus-per-task")
-    for assignment in batch.assigned("SLURM_TRES_PER_TASK"):
-        given = re.search(r"cpu[=:](\d+)", assignment.value.value if assignment.value else "")
-        if asked is not None and given and int(given[1]) != asked:
+    for assignment in settings(batch, "SLURM_TRES_PER_TASK"):
+        given = re.search(r"cpu[=:](\d+)", assignment.value)
+        if assignment.sure and asked is not None and given and int(given[1]) != asked:
             yield (
                 assignment.line,
                 f"srun ends at once when SLURM_TRES_PER_TASK says cpu={given[1]} and SLURM_CPUS_PER_TASK {asked}",
@@ -51,13 +53,16 @@ def _cpus_per_task_conflict(batch: Batch) -> Iterator[Hit]:
 def _launches_per_node(batch: Batch, launch: Launch) -> int | None:
     """Tasks of an srun on each node, None where the script does not say."""
     each, tasks, nodes = (launch.options.get(name) for name in ("ntasks-per-node", "ntasks", "nodes"))
-    if tasks is not None and tasks.isdigit():
-        spread = int(nodes) if nodes and nodes.isdigit() else batch.nodes
+    if tasks is not None and tasks.isdecimal():
+        spread = int(nodes) if nodes and nodes.isdecimal() else batch.nodes
         return -(-int(tasks) // spread) if spread else None
     if each is not None:
-        return int(each) if each.isdigit() else None
+        return int(each) if each.isdecimal() else None
     if tasks is not None:
         return 1 if re.fullmatch(r"\$\{?SLURM_(NNODES|JOB_NUM_NODES)\}?", tasks) else None
+    if "ntasks-per-gpu" in launch.options:
+        job = {name: value for name, value in batch.allocation.options.items() if not name.startswith("ntasks")}
+        return Allocation(job | launch.options).tasks_per_node
     return batch.tasks_per_node
 
 
@@ -217,18 +222,22 @@ def _allexport(values: tuple[str, ...]) -> bool:
 def _survivors_wait(batch: Batch) -> Iterator[Hit]:
     """Slurm's KillOnBadExit is 0 by default: when a task dies the others wait, or one trains on alone.
 
-    Source: slurm.conf(5); survivors that trained alone with world size 1 were seen.
+    Source: slurm.conf(5), and the profile's tasks.kill_on_bad_exit; survivors that trained alone were seen.
     """
-    if any(batch.assigned("SLURM_KILL_BAD_EXIT")):
+    known = batch.profile.tasks.kill_on_bad_exit if batch.profile else "unknown"
+    if known == "yes" or any(settings(batch, "SLURM_KILL_BAD_EXIT")):
         return
+    default = "0 unless the site changed it"
+    if batch.profile and known == "no":
+        default = f"0 on {batch.profile.name} ({source(batch.profile, batch.profile.tasks)})"
     for launch in batch.trainings:
-        many = batch.multi_node or (_launches_per_node(batch, launch) or 1) > 1
+        many = (batch.multi_node and not launch.one_node) or (_launches_per_node(batch, launch) or 1) > 1
         if many and not launch.opaque and "kill-on-bad-exit" not in launch.options:
             yield (
                 launch.command.line,
                 (
                     "when a task dies the others wait for it until the time limit, or one trains on alone: "
-                    "KillOnBadExit is 0 unless the site changed it"
+                    f"KillOnBadExit is {default}"
                 ),
                 "srun --kill-on-bad-exit=1 --wait=60 ...",
             )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from pretrainctl.linting.batch import Batch, launcher
 from pretrainctl.linting.findings import Hit, Rule
+from pretrainctl.linting.variables import Setting, settings
 from pretrainctl.units import show_duration
 
 __all__ = ["RULES"]
@@ -15,11 +16,25 @@ _LOCAL = re.compile(r"(localhost|127\.\d+\.\d+\.\d+|::1)(:|$)")
 
 
 def _numbers(batch: Batch, *names: str) -> Iterator[tuple[int, str, int]]:
-    """Line, name and value of assignments of a whole number."""
-    for assignment in batch.assigned(*names):
-        value = assignment.value.value if assignment.value else ""
-        if re.fullmatch(r"-?\d+", value):
-            yield assignment.line, assignment.name, int(value)
+    """Line, name and value of settings of a whole number, defaults too."""
+    for each in settings(batch, *names):
+        if re.fullmatch(r"-?\d{1,18}", each.value):
+            yield each.line, each.name, int(each.value)
+
+
+def _sure(batch: Batch, *names: str) -> Iterator[Setting]:
+    """Settings that the tasks surely see, and on more than one node."""
+    one = {launch.command for launch in batch.launches if launch.one_node}
+    for each in settings(batch, *names):
+        if each.sure and each.command not in one:
+            yield each
+
+
+def _one_machine(batch: Batch) -> bool:
+    """Whether no training of the job has more than one node, or all nodes are one machine."""
+    one = bool(batch.trainings) and all(launch.one_node for launch in batch.trainings)
+    local = batch.profile is not None and batch.profile.rendezvous.address == "localhost"
+    return one or local or not batch.multi_node
 
 
 def _arguments(batch: Batch, *names: str) -> Iterator[tuple[int, str]]:
@@ -35,9 +50,9 @@ def _arguments(batch: Batch, *names: str) -> Iterator[tuple[int, str]]:
 
 def _master_is_local(batch: Batch) -> Iterator[Hit]:
     """On every node localhost is that node. Source: the meaning of MASTER_ADDR in torch.distributed."""
-    if not batch.multi_node or (batch.profile and batch.profile.rendezvous.address == "localhost"):
+    if _one_machine(batch):
         return
-    values = [(each.line, each.value.value if each.value else "") for each in batch.assigned("MASTER_ADDR")]
+    values = [(each.line, each.value) for each in _sure(batch, "MASTER_ADDR")]
     for line, value in (*values, *_arguments(batch, "master_addr", "rdzv_endpoint")):
         if _LOCAL.match(value):
             yield (
@@ -49,8 +64,8 @@ def _master_is_local(batch: Batch) -> Iterator[Hit]:
 
 def _master_is_a_list(batch: Batch) -> Iterator[Hit]:
     """SLURM_JOB_NODELIST is folded (`gn[001-004]`), no name of a host. Source: sbatch(1)."""
-    for each in batch.assigned("MASTER_ADDR"):
-        if each.value and re.fullmatch(r"\$\{?SLURM_(JOB_)?NODELIST\}?", each.value.value) and batch.nodes != 1:
+    for each in _sure(batch, "MASTER_ADDR"):
+        if re.fullmatch(r"\$\{?SLURM_(JOB_)?NODELIST\}?", each.value) and batch.nodes != 1:
             yield (
                 each.line,
                 "the node list of several nodes is folded, such as gn[001-004]: that is no host",
@@ -60,7 +75,7 @@ def _master_is_a_list(batch: Batch) -> Iterator[Hit]:
 
 def _master_per_task(batch: Batch) -> Iterator[Hit]:
     """`hostname` in a task is that task's node. Source: the meaning of MASTER_ADDR in torch.distributed."""
-    if not batch.multi_node:
+    if _one_machine(batch):
         return
     for launch in batch.launches:
         if launch.body and re.search(
@@ -137,7 +152,7 @@ def _longer_than_the_job(batch: Batch) -> Iterator[Hit]:
     """
     for line, name, value in _numbers(batch, "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC", "DEEPSPEED_TIMEOUT"):
         seconds = value * (60 if name == "DEEPSPEED_TIMEOUT" else 1)
-        if batch.seconds and seconds >= batch.seconds:
+        if batch.seconds is not None and seconds >= batch.seconds:
             unit = "minutes" if name == "DEEPSPEED_TIMEOUT" else "seconds"
             yield (
                 line,
@@ -151,13 +166,13 @@ def _longer_than_the_job(batch: Batch) -> Iterator[Hit]:
 
 def _loopback_interface(batch: Batch) -> Iterator[Hit]:
     """Only the loopback interface: other nodes cannot be reached. Source: NCCL user guide, NCCL_SOCKET_IFNAME."""
-    if not batch.multi_node or (batch.profile and batch.profile.rendezvous.address == "localhost"):
+    if _one_machine(batch):
         return
-    for each in batch.assigned("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"):
-        if each.value and re.fullmatch(r"=?lo", each.value.value):
+    for each in _sure(batch, "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"):
+        if re.fullmatch(r"=?lo", each.value):
             yield (
                 each.line,
-                f"{each.name}={each.value.value} is the loopback interface: {batch.nodes} nodes cannot meet on it",
+                f"{each.name}={each.value} is the loopback interface: {batch.nodes} nodes cannot meet on it",
                 "name the interface of the fast network, such as ib0",
             )
 
@@ -168,9 +183,9 @@ def _log_level_case(batch: Batch) -> Iterator[Hit]:
     starts += [launcher(command.values) for command in batch.script.commands]
     if not any(found and found[0] == "torchrun" for found in starts):
         return
-    for each in batch.assigned("LOGLEVEL"):
-        if each.value and re.fullmatch(r"[a-z]+", each.value.value):
-            value = each.value.value
+    for each in settings(batch, "LOGLEVEL"):
+        if each.sure and re.fullmatch(r"[a-z]+", each.value):
+            value = each.value
             yield each.line, f"torchrun ends at once: it does not know the level {value!r}", f"LOGLEVEL={value.upper()}"
 
 

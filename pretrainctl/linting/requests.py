@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from pretrainctl.linting.allocation import node_counts
 from pretrainctl.linting.batch import Batch
 from pretrainctl.linting.findings import Hit, Rule
 
@@ -28,7 +29,7 @@ def _dos_line_breaks(batch: Batch) -> Iterator[Hit]:
 
 def _late_directive(batch: Batch) -> Iterator[Hit]:
     """Sbatch stops reading directives at the first line that is neither empty nor a comment. Source: sbatch(1)."""
-    for line in batch.script.late:
+    for line in batch.script.header.late:
         yield (
             line,
             "Slurm reads no #SBATCH line after the first command: this one is a comment",
@@ -36,9 +37,23 @@ def _late_directive(batch: Batch) -> Iterator[Hit]:
         )
 
 
+def _not_a_directive(batch: Batch) -> Iterator[Hit]:
+    """Sbatch reads lines that begin with `#SBATCH`; a blank in front or inside makes a comment. Source: sbatch(1).
+
+    `##SBATCH` is how people switch one off, and an option that is given elsewhere is one that was replaced.
+    """
+    lines = {each.line: each.name for each in reversed(batch.script.header.nearly) if each.name not in batch.options}
+    for line, name in sorted(lines.items()):
+        yield (
+            line,
+            f"not #SBATCH at the beginning of the line, so a comment: Slurm sees no --{name}",
+            "begin the line with #SBATCH; with ##SBATCH where it is meant to be off",
+        )
+
+
 def _variable_in_directive(batch: Batch) -> Iterator[Hit]:
     """Sbatch reads directives itself; no shell has seen them. Source: sbatch(1): to the shell they are comments."""
-    for directive in batch.script.directives:
+    for directive in batch.script.header.directives:
         if re.search(r"\$[A-Za-z_{(]|`", directive.value):
             yield (
                 directive.line,
@@ -71,9 +86,38 @@ def _missing_time(batch: Batch) -> Iterator[Hit]:
 def _unreadable_time(batch: Batch) -> Iterator[Hit]:
     """Sbatch takes M, M:S, H:M:S, D-H, D-H:M, D-H:M:S. Source: sbatch(1), --time."""
     given = batch.options.get("time")
-    never = re.compile(r"\$|`|0+$|-1$|infinite$|unlimited$", re.IGNORECASE)
-    if given and batch.seconds is None and not never.match(given.value):
+    if given and batch.seconds is None and not _PUT_IN.search(given.value):
         yield given.line, f"sbatch cannot read the time {given.value!r}", "#SBATCH --time=D-HH:MM:SS"
+
+
+_PUT_IN = re.compile(r"[$`{}<>@%]")
+"""In a value that a shell or a template is to put in; the rule on variables judges the first."""
+_COUNTS = ("ntasks", "ntasks-per-node", "ntasks-per-gpu", "cpus-per-task", "cpus-per-gpu")
+
+
+def _unreadable_count(batch: Batch) -> Iterator[Hit]:
+    """sbatch: "is not a valid node count", "Invalid numeric value". Source: sbatch of Slurm 22.05."""
+    for name in ("nodes", *_COUNTS):
+        given = batch.options.get(name)
+        if given is None or _PUT_IN.search(given.value):
+            continue
+        read = node_counts(given.value) is not None if name == "nodes" else re.fullmatch(r"\+?\d+", given.value)
+        if not read:
+            yield given.line, f"sbatch cannot read --{name}={given.value}", "write a whole number"
+
+
+def _node_sizes(batch: Batch) -> Iterator[Hit]:
+    """A list or steps of node counts: sbatch of 22.05 says "is not a valid node count", newer ones choose one of them.
+
+    Source: sbatch(1) of later versions, --nodes (size_string); sbatch of Slurm 22.05.
+    """
+    given = batch.options.get("nodes")
+    if given and re.search(r"[,:]", given.value) and node_counts(given.value):
+        yield (
+            given.line,
+            f"--nodes={given.value} is several sizes: older sbatch refuses it, newer takes any of them",
+            "write the one number of nodes that the training is set up for",
+        )
 
 
 def _requeue_truncates_log(batch: Batch) -> Iterator[Hit]:
@@ -122,10 +166,13 @@ RULES = (
     Rule("no-shebang", "error", _no_shebang),
     Rule("dos-line-breaks", "error", _dos_line_breaks),
     Rule("late-directive", "error", _late_directive),
+    Rule("not-a-directive", "warning", _not_a_directive),
     Rule("variable-in-directive", "error", _variable_in_directive),
     Rule("memory-options", "error", _memory_options),
     Rule("missing-time", "warning", _missing_time),
     Rule("unreadable-time", "error", _unreadable_time),
+    Rule("unreadable-count", "error", _unreadable_count),
+    Rule("node-sizes", "warning", _node_sizes),
     Rule("requeue-truncates-log", "warning", _requeue_truncates_log),
     Rule("requeue-and-singleton", "warning", _requeue_and_singleton),
     Rule("unread", "warning", _unread),

@@ -7,16 +7,15 @@ and what it cannot read it marks and goes on.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import tree_sitter
 import tree_sitter_bash
 
-from pretrainctl.linting.options import read_options
+from pretrainctl.linting.header import Header, read_header
 
-__all__ = ["Assignment", "Command", "Directive", "Script", "Statement", "Word", "read"]
+__all__ = ["Assignment", "Command", "Place", "Script", "Statement", "Word", "read"]
 
 
 @dataclass(frozen=True)
@@ -45,6 +44,8 @@ class Place:
     guarded: bool = False
     """Its exit status is looked at: a condition, `!`, `&&`, `||`."""
     loop: bool = False
+    conditional: bool = False
+    """It does not run in every case: a branch, or behind `&&` or `||`."""
     substitution: bool = False
     """Inside `$(...)`."""
 
@@ -94,24 +95,13 @@ class Statement:
 
 
 @dataclass(frozen=True)
-class Directive:
-    """One option of a `#SBATCH` line, by its long name."""
-
-    line: int
-    name: str
-    value: str
-
-
-@dataclass(frozen=True)
 class Script:
     """What a batch script says, in the order in which it says it."""
 
     shebang: str
     dos: bool
     """Whether lines end in CR LF."""
-    directives: tuple[Directive, ...]
-    late: tuple[int, ...]
-    """Lines of `#SBATCH` after the first command."""
+    header: Header
     statements: tuple[Statement, ...]
     commands: tuple[Command, ...]
     assignments: tuple[Assignment, ...]
@@ -131,22 +121,10 @@ def read(text: str) -> Script:
     reader = _Reader()
     reader.block(tree.root_node, Place(), top=True)
     lines = source.removesuffix("\n").split("\n")  # as the grammar counts: not at form feeds
-    first = next((number for number, line in enumerate(lines, 1) if line.strip() and line.strip()[0] != "#"), None)
-    directives: list[Directive] = []
-    late: list[int] = []
-    for number in reader.comments:
-        line = lines[number - 1]
-        if not line.startswith("#SBATCH"):
-            continue
-        if first is not None and number > first:
-            late.append(number)
-        else:
-            directives += [Directive(number, name, value) for name, value in _directive(line)]
     return Script(
         shebang=lines[0] if lines and lines[0].startswith("#!") else "",
         dos=dos,
-        directives=tuple(directives),
-        late=tuple(late),
+        header=read_header(lines, reader.comments),
         statements=tuple(reader.statements),
         commands=tuple(reader.commands),
         assignments=tuple(reader.assignments),
@@ -156,16 +134,6 @@ def read(text: str) -> Script:
             min(_line(node), len(lines)) for node in _descendants(tree.root_node) if node.is_error or node.is_missing
         ),
     )
-
-
-def _directive(line: str) -> Iterator[tuple[str, str]]:
-    rest = line[len("#SBATCH") :]
-    try:
-        words = shlex.split(rest, comments=True)
-    except ValueError:  # a quote without its pair
-        words = rest.split()
-    options, _ = read_options(words, command="sbatch")
-    yield from options.items()
 
 
 def _line(node: tree_sitter.Node) -> int:
@@ -233,6 +201,7 @@ class _Reader:
         """Visit the parts of a block; a `&` after one puts it into the background."""
         condition = {child.id for child in node.children_by_field_name("condition")}
         loop = node.type in ("while_statement", "for_statement", "c_style_for_statement")
+        branch = node.type in ("if_statement", "case_statement")
         for index, child in enumerate(node.children):
             if not child.is_named:
                 continue
@@ -242,6 +211,7 @@ class _Reader:
                 background=place.background or after == "&",
                 guarded=place.guarded or child.id in condition,
                 loop=place.loop or loop,
+                conditional=place.conditional or (branch and child.id not in condition),
             )
             if top and child.type != "comment":
                 here = replace(here, statement=len(self.statements))
@@ -283,7 +253,7 @@ class _Reader:
         left, *rest = node.named_children
         self.visit(left, replace(place, guarded=True))
         for part in rest:
-            self.visit(part, place)
+            self.visit(part, replace(place, conditional=True))
 
     def _negated(self, node: tree_sitter.Node, place: Place) -> None:
         self.block(node, replace(place, guarded=True))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
+from fractions import Fraction
 
 from pretrainctl.linting.batch import Batch
 from pretrainctl.linting.findings import Hit, Rule, source
@@ -12,6 +14,9 @@ from pretrainctl.units import parse_size, show_size, slurm_time
 
 __all__ = ["RULES"]
 
+_DEFAULT_QOS = "normal"
+"""The QoS that Slurm makes by itself, and gives to jobs that name none. Source: sacctmgr(1)."""
+
 
 def _value(batch: Batch, name: str) -> str | None:
     return batch.options[name].value if name in batch.options else None
@@ -19,7 +24,7 @@ def _value(batch: Batch, name: str) -> str | None:
 
 def _last_line(batch: Batch) -> int:
     """Where a directive could be added."""
-    return max((directive.line for directive in batch.script.directives), default=1)
+    return max((directive.line for directive in batch.script.header.directives), default=1)
 
 
 def _rows(batch: Batch, profile: ClusterProfile) -> tuple[Queue, ...]:
@@ -28,7 +33,12 @@ def _rows(batch: Batch, profile: ClusterProfile) -> tuple[Queue, ...]:
     rows = tuple(row for row in profile.queues if partition is None or row.partition in (None, *partition.split(",")))
     if qos is None:
         return tuple(row for row in rows if row.qos is None) or rows
-    return tuple(row for row in rows if row.qos == qos)
+    return tuple(row for row in rows if qos == (row.qos or _DEFAULT_QOS))
+
+
+def _yours(profile: ClusterProfile, rows: tuple[Queue, ...]) -> tuple[Queue, ...]:
+    """Those that your allocation may use, as far as the profile says what you have."""
+    return tuple(row for row in rows if not profile.families or row.family in (None, *profile.families))
 
 
 def _missing_account(batch: Batch) -> Iterator[Hit]:
@@ -63,7 +73,7 @@ def _missing_partition(batch: Batch) -> Iterator[Hit]:
 def _missing_qos(batch: Batch) -> Iterator[Hit]:
     """Every queue of the site has a QoS, so one must be given. Source: the profile's queues."""
     profile = batch.profile
-    rows = _rows(batch, profile) if profile else ()
+    rows = _yours(profile, _rows(batch, profile)) if profile else ()
     if profile and rows and "qos" not in batch.options and all(row.qos for row in rows):
         known = ", ".join(dict.fromkeys(str(row.qos) for row in rows))
         yield (
@@ -80,6 +90,8 @@ def _unknown_queue(batch: Batch) -> Iterator[Hit]:
         return
     partitions = {row.partition for row in profile.queues if row.partition}
     qos = {row.qos for row in profile.queues if row.qos}
+    if qos and any(row.qos is None for row in profile.queues):
+        qos.add(_DEFAULT_QOS)
     for name, known in (("partition", partitions), ("qos", qos)):
         given = batch.options.get(name)
         if given and known and not known & set(given.value.split(",")):
@@ -109,28 +121,49 @@ def _known(batch: Batch, name: str, known: set[str]) -> bool:
     return bool(known & set((_value(batch, name) or "").split(",")))
 
 
+def _queue_of_others(batch: Batch) -> Iterator[Hit]:
+    """A queue for other allocations than yours. Source: the profile's queues and families."""
+    profile = batch.profile
+    rows = _rows(batch, profile) if profile else ()
+    given = batch.options.get("qos") or batch.options.get("partition")
+    if profile is None or given is None or not rows or _yours(profile, rows):
+        return
+    families, may = ", ".join(sorted({str(row.family) for row in rows})), _yours(profile, profile.queues)
+    yield (
+        given.line,
+        (
+            f"queue {', '.join(row.name for row in rows)} is for allocations of family {families}, and the profile's "
+            f"families are {', '.join(profile.families)} ({source(profile, rows[0])})"
+        ),
+        f"take one of yours: {', '.join(row.name for row in may) or 'none is known'}",
+    )
+
+
 def _over_limit(batch: Batch) -> Iterator[Hit]:
     """More nodes or time than any queue takes that the script may mean. Source: the profile's queues."""
     profile = batch.profile
     rows = _rows(batch, profile) if profile else ()
     if profile is None or not rows:
         return
-    reasons = [(row, _too_much(batch, row)) for row in rows]
+    reasons = [(row, _too_much(batch, profile, row)) for row in rows]
     if all(reason for _, reason in reasons):
         said = [f"queue {row.name} {' and '.join(reason.values())} ({source(profile, row)})" for row, reason in reasons]
-        yield batch.options[next(iter(reasons[-1][1]))].line, "; ".join(said), "ask for less, or for another queue"
+        option = next(name for name in next(iter(reasons[-1][1])).split("|") if name in batch.options)
+        yield batch.options[option].line, "; ".join(said), "ask for less, or for another queue"
 
 
-def _too_much(batch: Batch, row: Queue) -> dict[str, str]:
-    """By option, what the row does not take."""
-    nodes, seconds = batch.number("nodes"), batch.seconds
+def _too_much(batch: Batch, profile: ClusterProfile, row: Queue) -> dict[str, str]:
+    """By the options that may say it, what the row does not take."""
+    node, given, seconds = profile.node, batch.allocation.nodes, batch.seconds
+    fewest = batch.allocation.fewest_nodes(node.threads or node.cpus, node.gpus)
     found = {}
-    if nodes is not None and nodes < row.min_nodes:
-        found["nodes"] = f"takes at least {row.min_nodes} nodes, not {nodes}"
-    if nodes is not None and isinstance(row.max_nodes, int) and nodes > row.max_nodes:
-        found["nodes"] = f"takes at most {row.max_nodes} nodes, not {nodes}"
+    if given is not None and given[1] < row.min_nodes:
+        found["nodes|ntasks"] = f"takes at least {row.min_nodes} nodes, not {given[1]}"
+    if fewest is not None and isinstance(row.max_nodes, int) and fewest > row.max_nodes:
+        found["nodes|ntasks|gpus|gpus-per-task"] = f"takes at most {row.max_nodes} nodes, not {fewest}"
     if seconds is not None and isinstance(row.max_walltime, int) and seconds > row.max_walltime:
-        found["time"] = f"takes at most {slurm_time(row.max_walltime)}, not {slurm_time(seconds)}"
+        asked = "a job without a limit" if seconds == math.inf else slurm_time(seconds)
+        found["time"] = f"takes at most {slurm_time(row.max_walltime)}, not {asked}"
     return found
 
 
@@ -153,31 +186,33 @@ def _too_large_for_a_node(batch: Batch) -> Iterator[Hit]:
     profile = batch.profile
     if profile is None:
         return
-    tasks, cpus = batch.tasks_per_node or 1, batch.number("cpus-per-task") or 1
-    given = batch.options.get("cpus-per-task") or batch.options.get("ntasks-per-node")
-    if given and tasks * cpus > profile.node.cpus:
+    cpus, tasks, there = batch.allocation.cpus_per_node, batch.tasks_per_node or 1, profile.node
+    if cpus is not None and cpus > (there.threads or there.cpus):
+        by_gpu = "cpus-per-gpu" in batch.options and "cpus-per-task" not in batch.options
+        share = "cpus-per-gpu" if by_gpu else "cpus-per-task"
+        times = (batch.gpus or 1) if by_gpu else tasks
         yield (
-            given.line,
+            _line(batch, share, "ntasks-per-node", "ntasks"),
             (
-                f"{tasks} tasks x {cpus} CPUs are more than the {profile.node.cpus} CPUs of a node "
-                f"({source(profile, profile.node)})"
+                f"{times} {'GPUs' if by_gpu else 'tasks'} x {cpus // times} CPUs are more than the "
+                f"{there.threads or there.cpus} CPUs of a node ({source(profile, there)})"
             ),
-            f"#SBATCH --cpus-per-task={max(1, profile.node.cpus // tasks)}",
+            f"#SBATCH --{share}={max(1, there.cpus // times)}",
         )
-    asked = batch.options.get("gpus-per-node") or batch.options.get("gres")
-    if asked and batch.gpus is not None and batch.gpus > profile.node.gpus:
+    asked = batch.allocation.gpu_option
+    if asked and batch.gpus is not None and batch.gpus > there.gpus:
         yield (
-            asked.line,
-            f"{batch.gpus} GPUs are more than the {profile.node.gpus} of a node ({source(profile, profile.node)})",
-            f"ask for {profile.node.gpus} at most",
+            batch.options[asked].line,
+            f"{batch.gpus} GPUs are more than the {there.gpus} of a node ({source(profile, there)})",
+            f"ask for {there.gpus} at most",
         )
-    memory, there = _memory_of_a_node(batch, tasks * cpus), _memory_there(profile)
-    if memory is not None and there is not None and memory[1] > there:
+    memory, most = _memory_of_a_node(batch, cpus or 1), _memory_there(profile)
+    if memory is not None and most is not None and memory[1] > most:
         name, wanted = memory
         yield (
             batch.options[name].line,
             (
-                f"--{name}={batch.options[name].value} is {show_size(wanted)} a node, more than the {show_size(there)} "
+                f"--{name}={batch.options[name].value} is {show_size(wanted)} a node, more than the {show_size(most)} "
                 f"that a job can have there ({source(profile, profile.node)})"
             ),
             "drop the line" if profile.request.memory == "omit" else f"#SBATCH --mem={profile.request.memory}",
@@ -202,22 +237,71 @@ def _memory_there(profile: ClusterProfile) -> int | None:
     return None if known == "unknown" else known
 
 
-def _cpus_per_gpu(batch: Batch) -> Iterator[Hit]:
-    """Sites that give CPUs by the GPU: another ratio is refused, or waits for ever. Source: the profile's request."""
-    profile, cpus = batch.profile, batch.number("cpus-per-task")
-    ratio = profile.request.cpus_per_gpu if profile else None
-    if profile is None or ratio is None or cpus is None or not batch.gpus:
+def _line(batch: Batch, *names: str) -> int:
+    """Where the first of these options stands that is given."""
+    return next((batch.options[name].line for name in names if name in batch.options), 1)
+
+
+def _threads_meant(batch: Batch) -> bool:
+    """Whether the script itself says that it counts hardware threads."""
+    return (batch.number("threads-per-core") or 1) > 1 or "multithread" in (_value(batch, "hint") or "").split(",")
+
+
+def _cores_or_threads(batch: Batch) -> Iterator[Hit]:
+    """More CPUs than a node has cores, no more than it has threads, where sources disagree which Slurm counts.
+
+    Source: the profile's node.threads.
+    """
+    profile, cpus = batch.profile, batch.allocation.cpus_per_node
+    node = profile.node if profile else None
+    if profile is None or node is None or node.threads is None or _threads_meant(batch):
         return
-    asked, due = (batch.tasks_per_node or 1) * cpus, ratio * batch.gpus
-    if asked != due:
+    ratio, asked = profile.request.cpus_per_gpu, batch.allocation.cpus_per_gpu
+    many = cpus is not None and node.cpus < cpus <= node.threads
+    share = ratio is not None and asked == Fraction(ratio * node.threads, node.cpus)
+    if share or (many and (ratio is None or asked is None)):
+        what = f"{cpus} CPUs a node" if many else f"{asked} CPUs a GPU"
         yield (
-            batch.options["cpus-per-task"].line,
+            _line(batch, "cpus-per-task", "cpus-per-gpu", "ntasks-per-node", "ntasks", "gres"),
             (
-                f"{asked} CPUs beside {batch.gpus} GPUs: {profile.name} wants {ratio} a GPU "
-                f"({source(profile, profile.request)})"
+                f"{what}: right only where Slurm counts the {node.threads} threads of a node, not its {node.cpus} "
+                f"cores, and sources disagree ({source(profile, node)})"
             ),
-            f"#SBATCH --cpus-per-task={due // (batch.tasks_per_node or 1)}",
+            "see CPUTot in `scontrol show node`; --threads-per-core=2 says that threads are meant",
         )
+
+
+def _cpus_per_gpu(batch: Batch) -> Iterator[Hit]:
+    """Sites that give CPUs by the GPU: another ratio is refused, or waits for ever. Source: the profile's request.
+
+    Whole nodes bring their CPUs, so with --exclusive fewer are not judged: published scripts ask so.
+    """
+    profile, job = batch.profile, batch.allocation
+    ratio = profile.request.cpus_per_gpu if profile else None
+    if profile is None or ratio is None or not job.gpu_option or (job.gpus_per_node or 0) > profile.node.gpus:
+        return
+    asked, most, node = job.cpus_per_gpu, job.most_cpus_per_gpu, profile.node
+    if asked is None and most is not None and most < ratio:
+        asked = most  # on more nodes it is less still
+    if asked is None or ("exclusive" in job.options and asked < ratio):
+        return
+    if asked in (ratio, Fraction(ratio * (node.threads or node.cpus), node.cpus)):
+        return
+    by_gpu = "cpus-per-gpu" in job.options and "cpus-per-task" not in job.options
+    fix = Fraction(ratio) if by_gpu else ratio * (job.cpus_per_task or 1) / asked
+    option = "cpus-per-gpu" if by_gpu else "cpus-per-task"
+    yield (
+        _line(batch, option, "gres", "gpus-per-node", "gpus", "gpus-per-task"),
+        (
+            f"{_plain(asked)} {'CPU' if asked == 1 else 'CPUs'} beside each GPU: {profile.name} wants {ratio} "
+            f"({source(profile, profile.request)})"
+        ),
+        f"#SBATCH --{option}={fix}" if fix.denominator == 1 else f"ask for {ratio} CPUs with each GPU",
+    )
+
+
+def _plain(number: Fraction) -> str:
+    return str(number) if number.denominator == 1 else f"{float(number):.3g}"
 
 
 def _launcher_not_here(batch: Batch) -> Iterator[Hit]:
@@ -241,9 +325,11 @@ RULES = (
     Rule("missing-partition", "error", _missing_partition),
     Rule("missing-qos", "error", _missing_qos),
     Rule("unknown-queue", "warning", _unknown_queue),
+    Rule("queue-of-others", "error", _queue_of_others),
     Rule("over-limit", "error", _over_limit),
     Rule("memory-not-here", "warning", _memory_not_here),
     Rule("too-large-for-a-node", "error", _too_large_for_a_node),
+    Rule("cores-or-threads", "warning", _cores_or_threads),
     Rule("cpus-per-gpu", "error", _cpus_per_gpu),
     Rule("launcher-not-here", "error", _launcher_not_here),
 )

@@ -82,6 +82,8 @@ class Node(Sourced):
 
     cpus: Positive
     """CPUs that a job can ask for, as Slurm counts them."""
+    threads: Positive | None = None
+    """Hardware threads, where sources disagree whether Slurm counts those or `cpus`; null = no doubt."""
     memory: Memory = "unknown"
     """Host memory."""
     slurm_memory: Memory = "unknown"
@@ -99,6 +101,12 @@ class Node(Sourced):
     unknown = an assumption is used and said."""
     arch: Literal["x86_64", "aarch64", "unknown"] = "unknown"
     """Processor architecture, which environments and images must be made for."""
+
+    @model_validator(mode="after")
+    def _threads_of_cpus(self) -> Node:
+        if self.threads is not None and self.threads < self.cpus:
+            raise ValueError(f"threads {self.threads} are fewer than the {self.cpus} cpus that they belong to")
+        return self
 
 
 class Request(Sourced):
@@ -130,6 +138,8 @@ class TaskShape(Sourced):
     """Further options of the training srun."""
     mpiexec: Known = "unknown"
     """Whether `mpirun` and `mpiexec` start tasks here; where not, only srun does."""
+    kill_on_bad_exit: Known = "unknown"
+    """Whether srun ends all tasks when one fails, without being asked: KillOnBadExit of this Slurm."""
 
 
 class Rendezvous(Sourced):

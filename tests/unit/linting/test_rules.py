@@ -40,6 +40,7 @@ GENERAL = [
         JOB + "#SBATCH --mem=0\n" + TRAIN,
     ),
     ("missing-time", "#!/bin/bash\n#SBATCH --nodes=2\n" + TRAIN, 1, "#!/bin/bash\n#SBATCH -N2 -t 30\n" + TRAIN),
+    ("unreadable-time", JOB + "#SBATCH --time=1:x\n" + TRAIN, 4, JOB + "#SBATCH --time={{ time }}\n" + TRAIN),
     ("unreadable-time", "#!/bin/bash\n#SBATCH --time=2h\n" + TRAIN, 2, "#!/bin/bash\n#SBATCH --time=0-2\n" + TRAIN),
     (
         "requeue-truncates-log",
@@ -202,6 +203,18 @@ GENERAL = [
         JOB + "#SBATCH --ntasks-per-node=4\nsrun -K1 --ntasks=$SLURM_NNODES torchrun a.py\n",
     ),
     ("survivors-wait", JOB + "srun python a.py\n", 4, JOB + "export SLURM_KILL_BAD_EXIT=1\nsrun python a.py\n"),
+    (
+        "survivors-wait",
+        JOB + "#SBATCH --ntasks-per-node=4\nfor i in 1 2; do srun -N1 python a.py & done\nwait\n",
+        5,
+        JOB + "#SBATCH --ntasks-per-node=4\nfor i in 1 2; do srun -N1 -n1 python a.py & done\nwait\n",
+    ),
+    (
+        "ib-timeout-never",
+        JOB + "export NCCL_IB_TIMEOUT=${NCCL_IB_TIMEOUT:-${SITE_TIMEOUT:-120}}\n" + TRAIN,
+        4,
+        JOB + "export NCCL_IB_TIMEOUT=${NCCL_IB_TIMEOUT:-${SITE_TIMEOUT:-22}}\n" + TRAIN,
+    ),
     ("survivors-wait", JOB + "srun python a.py\n", 4, "#!/bin/bash\n#SBATCH -N1 -n1 -t 10\nsrun python a.py\n"),
     (
         "status-hidden-by-pipe",
@@ -313,6 +326,159 @@ GENERAL = [
         JOB + "#SBATCH --exclusive\nexport MASTER_PORT=29500\n" + TRAIN,
     ),
     ("ib-timeout-never", JOB + "export NCCL_IB_TIMEOUT=70\n" + TRAIN, 4, JOB + "export NCCL_IB_TIMEOUT=31\n" + TRAIN),
+    *(
+        ("ib-timeout-never", JOB + bad, line, JOB + bad.replace("120", "22"))
+        for line, bad in (
+            (4, "#SBATCH --export=ALL,NCCL_IB_TIMEOUT=120\n" + TRAIN),
+            (4, "srun -K1 --export=ALL,NCCL_IB_TIMEOUT=120 python a.py\n"),
+            (4, "srun -K1 --export NCCL_DEBUG=INFO,NCCL_IB_TIMEOUT=120,ALL python a.py\n"),
+            (4, "env NCCL_IB_TIMEOUT=120 srun -K1 python a.py\n"),
+            (4, "srun -K1 env -u X NCCL_IB_TIMEOUT=120 python a.py\n"),
+            (4, "export NCCL_IB_TIMEOUT=${NCCL_IB_TIMEOUT:-120}\n" + TRAIN),
+            (4, ': "${NCCL_IB_TIMEOUT:=120}"\nexport NCCL_IB_TIMEOUT\n' + TRAIN),
+            (5, "TIMEOUT=120\nexport NCCL_IB_TIMEOUT=$TIMEOUT\n" + TRAIN),
+            (4, "declare -x NCCL_IB_TIMEOUT=120\n" + TRAIN),
+            (4, "export SINGULARITYENV_NCCL_IB_TIMEOUT=120\nsrun -K1 singularity exec a.sif python a.py\n"),
+            (4, "srun -K1 singularity exec --env NCCL_DEBUG=INFO,NCCL_IB_TIMEOUT=120 a.sif python a.py\n"),
+            (4, "srun -K1 bash -c 'export NCCL_IB_TIMEOUT=120; python a.py'\n"),
+            (5, "srun -K1 bash -c '\nNCCL_IB_TIMEOUT=120 python a.py'\n"),
+            (6, "srun -K1 bash <<'EOF'\ncd /w\nexport NCCL_IB_TIMEOUT=120\npython a.py\nEOF\n"),
+            (5, "cat >task.sh <<'EOF'\nexport NCCL_IB_TIMEOUT=120\nEOF\nsrun -K1 bash task.sh\n"),
+            (4, "mpirun -x NCCL_IB_TIMEOUT=120 ./train\n"),
+        )
+    ),
+    ("ib-timeout-never", JOB + "NCCL_IB_TIMEOUT=120 " + TRAIN, 4, JOB + "echo NCCL_IB_TIMEOUT=120\n" + TRAIN),
+    (
+        "ib-timeout-never",
+        JOB + "export NCCL_IB_TIMEOUT=120\n" + TRAIN,
+        4,
+        JOB + "export NCCL_IB_TIMEOUT=22\nexport NCCL_IB_TIMEOUT=${NCCL_IB_TIMEOUT:-120}\n" + TRAIN,
+    ),
+    (
+        "master-is-local",
+        JOB + "srun -K1 --export=ALL,MASTER_ADDR=localhost python a.py\n",
+        4,
+        JOB + "srun -N1 -K1 --export=ALL,MASTER_ADDR=localhost python a.py\n",
+    ),
+    (
+        "master-is-local",
+        JOB + "export MASTER_ADDR=127.0.0.1\n" + TRAIN,
+        4,
+        JOB + "HEAD=x\nif [ $SLURM_NNODES = 1 ]; then MASTER_ADDR=127.0.0.1; else MASTER_ADDR=$HEAD; fi\n" + TRAIN,
+    ),
+    (
+        "master-is-local",
+        JOB + "export MASTER_ADDR=localhost\n" + TRAIN,
+        4,
+        JOB + "[ $SLURM_NNODES = 1 ] && export MASTER_ADDR=localhost\n" + TRAIN,
+    ),
+    (
+        "ib-timeout-never",
+        JOB + "export NCCL_IB_TIMEOUT=120\n" + TRAIN,
+        4,
+        JOB + "A=${A:-${A:-1}}\nexport NCCL_IB_TIMEOUT=${NCCL_IB_TIMEOUT:-${NCCL_IB_TIMEOUT:-22}}\n" + TRAIN,
+    ),
+    (
+        "ib-timeout-never",
+        JOB + "NCCL_IB_TIMEOUT=${NCCL_IB_TIMEOUT:-$NCCL_IB_TIMEOUT}\nexport NCCL_IB_TIMEOUT=99\n" + TRAIN,
+        5,
+        JOB + "X=${X:-$X}\nexport NCCL_IB_TIMEOUT=$X\n" + TRAIN,
+    ),
+    (
+        "master-is-local",
+        JOB + "srun -K1 bash -c 'export MASTER_ADDR=127.0.0.1; python a.py'\n",
+        4,
+        JOB + "export MASTER_ADDR=${MASTER_ADDR:-localhost}\n" + TRAIN,
+    ),
+    (
+        "master-is-local",
+        JOB + "export MASTER_ADDR=localhost\nsrun -K1 python a.py\n",
+        4,
+        JOB + "export MASTER_ADDR=localhost\nfor i in 1 2; do srun -K1 -N 1 python a.py & done\nwait\n",
+    ),
+    *(
+        ("not-a-directive", JOB + bad + TRAIN, 4, JOB + good + TRAIN)
+        for bad, good in (
+            ("# SBATCH --gres=gpu:4\n", "#SBATCH --gres=gpu:4\n"),
+            (" #SBATCH --gres=gpu:4\n", "##SBATCH --gres=gpu:4\n"),
+            ("# SBATCH --mem=0\n", "# SBATCH -o x.%j job.sh submits it with another log\n"),
+            ("#SBatch -J x\n", "# sbatch --array=0-7\n"),
+            ("#sbatch -p gpu -A me\n", "# SBATCH options are explained in the guide\n"),
+            ("# SBATCH --partition=gpu\n", "# SBATCH --partition=debug\n#SBATCH -p gpu\n"),
+            ("# SBATCH --gres=gpu:4\n", "date\n# SBATCH --gres=gpu:4\n"),
+        )
+    ),
+    *(
+        ("unreadable-count", JOB + f"#SBATCH {bad}\n" + TRAIN, 4, JOB + f"#SBATCH {good}\n" + TRAIN)
+        for bad, good in (
+            ("--nodes=two", "--nodes=2"),
+            ("-N 4x", "-N {nodes}"),
+            ("--cpus-per-task=all", "--cpus-per-task=<CPUS>"),
+            ("--ntasks=4k", "--ntasks=4096"),
+            ("--ntasks-per-node=2.5", "--ntasks-per-node=2"),
+            ("--nodes=2-", "--nodes=2-4"),
+            ("-N 1-k", "-N 1k"),
+        )
+    ),
+    ("node-sizes", JOB + "#SBATCH --nodes=64,128\n" + TRAIN, 4, JOB + "#SBATCH --nodes=64-128\n" + TRAIN),
+    ("node-sizes", JOB + "#SBATCH -N 1-15:4\n" + TRAIN, 4, JOB + "#SBATCH -N 1-15\n" + TRAIN),
+    *(
+        ("double-launch", JOB + bad, line, JOB + good)
+        for line, bad, good in (
+            (
+                5,
+                "#SBATCH --ntasks-per-gpu=1 --gpus-per-node=4\nsrun -K1 torchrun a.py\n",
+                "#SBATCH --ntasks-per-gpu=1 --gpus-per-node=4\nsrun -K1 --ntasks-per-node=1 torchrun a.py\n",
+            ),
+            (
+                5,
+                "#SBATCH --gpus=8 --gpus-per-task=1\nsrun -K1 torchrun a.py\n",
+                "#SBATCH --gpus=8 --gpus-per-task=4\nsrun -K1 torchrun a.py\n",
+            ),
+            (
+                5,
+                "#SBATCH --gres=gpu:a100:4\nsrun -K1 --ntasks-per-gpu=1 torchrun a.py\n",
+                "#SBATCH --gres=gpu:a100:1\nsrun -K1 --ntasks-per-gpu=1 torchrun a.py\n",
+            ),
+        )
+    ),
+    *(
+        ("status-lost", JOB + bad + TRAIN + "date\n", line, JOB + good + TRAIN + "date\n")
+        for line, bad, good in (
+            (5, "trap 'exit 0' ERR\n", "trap 'exit 1' ERR\n"),
+            (5, "trap 'exit 1' EXIT\n", "trap 'echo failed; exit $?' ERR\n"),
+            (6, "trap 'exit 1' ERR\ntrap - ERR\n", "trap - ERR\ntrap 'exit 1' ERR\n"),
+            (5, "fail() { date; }; trap fail ERR\n", "fail() { end; }; end() { exit 3; }; trap fail ERR\n"),
+            (5, "set -Euo pipefail\n", "set -Eeuo pipefail\n"),
+            (5, "set +o errexit\n", "set -o errexit\n"),
+        )
+    ),
+    ("status-lost", JOB + TRAIN + "wait\nexit\n", 4, JOB + TRAIN + "exit\n"),
+    (
+        "status-lost",
+        JOB + "if true; then srun -K1 python a.py; fi\ndate\n",
+        4,
+        JOB + "if true; then srun -K1 python a.py; exit; fi\ndate\n",
+    ),
+    ("status-lost", JOB + TRAIN + "date\n", 4, JOB + "exec srun -K1 python train.py\ndate\n"),
+    (
+        "status-hidden-by-pipe",
+        JOB + "run() { srun -K1 python a.py; }\nrun | tee log\n",
+        4,
+        JOB + "set -Eeuo pipefail\nrun() { srun -K1 python a.py; }\nrun | tee log\n",
+    ),
+    (
+        "signal-waits-for-foreground",
+        SIGNAL + "trap 'touch STOP' USR1\nrun() { srun -K1 python a.py; }\nrun\n",
+        6,
+        SIGNAL + "trap 'touch STOP' USR1\nrun() { srun -K1 python a.py; }\nrun & pid=$!\n" + LOOP,
+    ),
+    (
+        "signal-waits-for-foreground",
+        SIGNAL + "run() { srun -K1 python a.py; }\ntrap 'touch STOP' USR1\nrun\n",
+        5,
+        SIGNAL + "run() { srun -K1 python a.py; }\nall() { run; }\ntrap 'touch STOP' USR1\nall & pid=$!\n" + LOOP,
+    ),
     ("ib-timeout-never", JOB + "NCCL_IB_TIMEOUT=0 " + TRAIN, 4, JOB + "NCCL_IB_TIMEOUT=22 " + TRAIN),
     ("ib-retry-range", JOB + "export NCCL_IB_RETRY_CNT=40\n" + TRAIN, 4, JOB + "export NCCL_IB_RETRY_CNT=7\n" + TRAIN),
     (
@@ -364,11 +530,19 @@ QUEUES = (
     "{name: debug, partition: acc, qos: acc_debug, purpose: debug, max_nodes: 8, max_walltime: 2h},"
     "{name: big, partition: acc, qos: acc_big, purpose: production, min_nodes: 65, max_nodes: unknown, "
     "max_walltime: unknown},"
+    "{name: theirs, partition: acc, qos: acc_theirs, family: theirs, purpose: production, max_nodes: 8, "
+    "max_walltime: 2h},"
+    "{name: ours, partition: acc, qos: acc_ours, family: ours, purpose: production, max_nodes: 8, max_walltime: 2h},"
     "{name: other, partition: other, qos: other_debug, purpose: debug, max_nodes: 8, max_walltime: 2h}]"
 )
 SITE_JOB = (
     "#!/bin/bash\n#SBATCH --nodes=8 -p acc\n#SBATCH --time=2:00:00\n#SBATCH --account=a1\n#SBATCH --qos=acc_debug\n"
 )
+
+
+def with_cpus(options):
+    return SITE_JOB + f"#SBATCH {options}\nexport SRUN_CPUS_PER_TASK=20\n" + TRAIN
+
 
 SITE = [
     (
@@ -389,16 +563,49 @@ SITE = [
         2,
         SITE_JOB.replace("acc_debug", "acc_big").replace("nodes=8", "nodes=65").replace("2:00", "90:00") + TRAIN,
     ),
+    *(
+        ("over-limit", SITE_JOB.replace("--nodes=8", bad) + TRAIN, 2, SITE_JOB.replace("--nodes=8", good) + TRAIN)
+        for bad, good in (
+            ("-n 33 --ntasks-per-node=4", "-n 32 --ntasks-per-node=4"),
+            ("-N 1k", "-N 1"),
+            ("-N 9-12", "-N 8-12"),
+            ("--gpus=33 --cpus-per-gpu=20", "--gpus=32 --cpus-per-gpu=20"),
+            ("-n 33 --gpus-per-task=1 --exclusive", "-n 32 --gpus-per-task=1 --exclusive"),
+        )
+    ),
+    (
+        "over-limit",
+        SITE_JOB.replace("--nodes=8", "-n 65 -c 20 --export=SRUN_CPUS_PER_TASK=20") + TRAIN,
+        2,
+        SITE_JOB.replace("--nodes=8", "-n 64 -c 20 --export=SRUN_CPUS_PER_TASK=20") + TRAIN,
+    ),
+    *(
+        ("over-limit", SITE_JOB.replace("2:00:00", bad) + TRAIN, 3, SITE_JOB.replace("2:00:00", "120") + TRAIN)
+        for bad in ("UNLIMITED", "infinite", "0", "-1", "0:00")
+    ),
+    (
+        "over-limit",
+        SITE_JOB.replace("acc_debug", "acc_big").replace("nodes=8", "nodes=8-64") + TRAIN,
+        2,
+        SITE_JOB.replace("acc_debug", "acc_big").replace("nodes=8", "nodes=8-65").replace("2:00:00", "0") + TRAIN,
+    ),
+    ("queue-of-others", SITE_JOB.replace("acc_debug", "acc_theirs") + TRAIN, 5, SITE_JOB + TRAIN),
+    (
+        "queue-of-others",
+        SITE_JOB.replace("acc_debug", "acc_theirs") + TRAIN,
+        5,
+        SITE_JOB.replace("debug", "ours") + TRAIN,
+    ),
     ("memory-not-here", SITE_JOB + "#SBATCH --mem=0\n" + TRAIN, 6, SITE_JOB + TRAIN),
     (
         "too-large-for-a-node",
         SITE_JOB + "#SBATCH --gres=gpu:5\n" + TRAIN,
         6,
-        SITE_JOB + "#SBATCH --gres=gpu:4\n" + TRAIN,
+        SITE_JOB + "#SBATCH --exclusive --gres=tmpfs:100,gpu:4\n" + TRAIN,
     ),
     (
         "too-large-for-a-node",
-        SITE_JOB + "#SBATCH --ntasks-per-node=4 --cpus-per-task=21\nsrun -K1 -c 21 python train.py\n",
+        SITE_JOB + "#SBATCH --ntasks-per-node=4 --cpus-per-task=41\nsrun -K1 -c 41 python train.py\n",
         6,
         SITE_JOB + "#SBATCH --ntasks-per-node=4 --cpus-per-task=20\nsrun -K1 -c 20 python train.py\n",
     ),
@@ -448,6 +655,30 @@ SITE = [
         6,
         SITE_JOB + "#SBATCH --gres=gpu:4 --ntasks-per-node=4 --cpus-per-task=20\nsrun -K1 -c 20 python train.py\n",
     ),
+    *(
+        ("cpus-per-gpu", with_cpus(bad), 6, with_cpus(good))
+        for bad, good in (
+            ("--ntasks-per-node=4 --gres=gpu:4", "--ntasks-per-node=4 --gres=gpu:4 --exclusive"),
+            ("--cpus-per-gpu=10 --gres=gpu:4", "--cpus-per-gpu=20 --gres=gpu:4"),
+            ("-c 10 -n 32 --gpus-per-task=1", "-c 20 -n 32 --gpus-per-task=1"),
+            ("-c 10 --ntasks-per-gpu=1 --gpus-per-node=4", "-c 20 --ntasks-per-gpu=1 --gpus-per-node=4"),
+            ("-c 10 -n 32 --gpus=32", "-c 20 -n 32 --gpus=32"),
+            ("-c 20 -n 31 --gres=gpu:4", "-c 20 -n 32 --gres=gpu:4"),
+            ("-c 20 -n 32 --gres=gpu:1", "-c 20 -n 32 --gres=gpu:h100:4,tmpfs:100G"),
+            ("-c 20 --gres=gpu:h100:4", "-c 20 --gres=gpu"),
+            ("-c 1 -n 32 --gres=gpu:4", "-c 1 -n 32 --gres=gpu:4 --exclusive"),
+            ("-c 40 --ntasks-per-node=2 --gres=gpu:4 --ntasks-per-node=3 --exclusive", "-c 20 --gres=gpu:1"),
+            ("-c 10 --ntasks-per-node=4 --gres=gpu:4", "-c 10 -O --ntasks-per-node=4 --gres=gpu:4"),
+        )
+    ),
+    *(
+        ("cores-or-threads", with_cpus(bad), 6, with_cpus(good))
+        for bad, good in (
+            ("-c 160 --gres=gpu:4", "-c 160 --gres=gpu:4 --ntasks-per-node=1 --threads-per-core=2"),
+            ("--cpus-per-gpu=40 --gres=gpu:4", "--cpus-per-gpu=40 --gres=gpu:4 --hint=multithread"),
+            ("-c 40 --ntasks-per-node=4", "-c 20 --ntasks-per-node=4"),
+        )
+    ),
 ]
 
 
@@ -457,6 +688,8 @@ def site():
         "sandbox",
         [
             QUEUES,
+            "families=[ours]",
+            "node.threads=160",
             "account.required=true",
             "account.provenance={source: account guide, as_of: 2026-01, confidence: official}",
             "request={gpus: gres, exclusive: true, memory: omit, cpus_per_gpu: 20}",
@@ -578,3 +811,83 @@ def test_a_port_is_one_job_s_where_it_has_the_whole_node(option, found):
 def test_a_profile_whose_nodes_are_one_machine_allows_localhost():
     script = JOB + "#SBATCH -p production --exclusive\nexport MASTER_ADDR=localhost NCCL_SOCKET_IFNAME=lo\n" + TRAIN
     assert check(script, catalog.load_profile("sandbox", ["node.cpus=80"])) == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "rules"),
+    [
+        ("-n 4 -c 20 --gres=gpu:4", []),  # 80 CPUs beside 4 GPUs where it is one node
+        ("-n 80 -c 2 --gres=gpu:4", []),  # BSC's own example: two nodes of 80, or one of 160
+        ("-n 8 -c 20 --gres=gpu:4", []),
+        ("-n 2 -c 20 --gres=gpu:4", ["cpus-per-gpu"]),  # too few on any number of nodes
+        ("-n 1 -c 20 --gres=gpu:4", ["cpus-per-gpu"]),
+        ("-n 1 -c 20 --gres=gpu:1", []),
+        ("-N 2 --ntasks-per-node=1 -c 160 --gres=gpu:4 --threads-per-core=2", []),
+        ("-N 2 --ntasks-per-node=1 -c 80 --gres=gpu:4 --threads-per-core=1", []),
+        ("-N 1 -n 80 -c 2 --gres=gpu:4", ["cores-or-threads"]),
+        ("-N 2 -n 8 -c 20 --gres=tmpfs:100,gpu:4", []),
+        ("-N 2 -n 8 -c 20 --gres=gpu:hopper:4,tmpfs:100", []),
+        ("-N 2 -c 80 --gres=shard:8", []),
+        ("-N 2 -n 8 -c 20 --gres=gpu:5", ["too-large-for-a-node"]),
+        ("-n 8 -c 20 --gpus-per-task=5", ["too-large-for-a-node"]),
+        ("-N 2 -G 10 --cpus-per-gpu=20", ["too-large-for-a-node"]),
+    ],
+)
+def test_a_ratio_is_refused_only_where_every_spread_over_nodes_breaks_it(options, rules):
+    script = "#!/bin/bash\n#SBATCH -t 60 -A a -q acc_ehpc\n#SBATCH {}\nexport SRUN_CPUS_PER_TASK=20\n" + TRAIN
+    found = check(script.format(options), catalog.load_profile("marenostrum5"))
+    assert [each.rule for each in found] == rules
+
+
+def test_a_queue_is_another_s_only_where_the_profile_says_which_are_yours():
+    script = "#!/bin/bash\n#SBATCH -t 60 -A a -N 2 -q acc_xehpc\n" + TRAIN
+    for families, rules in (("[]", []), ("[xehpc]", []), ("[ehpc]", ["queue-of-others"])):
+        profile = catalog.load_profile("marenostrum5", [f"families={families}"])
+        assert [each.rule for each in check(script, profile)] == rules
+
+
+@pytest.mark.parametrize(
+    ("known", "said"), [("yes", None), ("no", "0 on sandbox (profile sandbox: "), ("unknown", "0 unless")]
+)
+def test_tasks_are_ended_where_the_site_s_slurm_ends_them(known, said):
+    profile = catalog.load_profile("sandbox", [f"tasks.kill_on_bad_exit={known}"])
+    found = check(JOB + "srun python train.py\n", profile)
+    assert [each.rule for each in found] == ([] if said is None else ["survivors-wait"])
+    assert all(said in each.reason for each in found)
+
+
+def test_the_default_qos_may_be_named():
+    script = "#!/bin/bash\n#SBATCH -A a -p boost_usr_prod -t 60 -N {} --qos={}\nsrun python train.py\n"
+    leonardo = catalog.load_profile("leonardo")
+    asked = [("64", "normal"), ("65", "normal"), ("2", "other")]
+    found = [[each.rule for each in check(script.format(*each), leonardo)] for each in asked]
+    assert found == [[], ["over-limit"], ["unknown-queue"]]
+    on_jupiter = script.format("2", "normal").replace("boost_usr_prod", "booster").replace("srun", "srun -K")
+    assert check(on_jupiter, catalog.load_profile("jupiter")) == ()
+
+
+def test_leonardo_ends_the_other_tasks_itself():
+    script = JOB + "#SBATCH -A a -p boost_usr_prod\nsrun python train.py\n"
+    assert check(script, catalog.load_profile("leonardo")) == ()
+
+
+def test_the_second_half_of_a_heterogeneous_job_is_not_taken_for_the_first():
+    script = JOB + "#SBATCH hetjob\n#SBATCH --nodes=500 --time=9-0 -x a\n" + TRAIN
+    assert [(each.rule, each.line) for each in check(script.replace("hetjob", "-A a"))] == []
+    jupiter = catalog.load_profile("jupiter", ["account.required=false"])
+    assert check(script, jupiter) == ()
+    assert [each.rule for each in check(script.replace("hetjob", "-A a"), jupiter)] == ["over-limit"]
+
+
+@pytest.mark.parametrize("digits", [13, 400, 5000])
+def test_numbers_of_any_length_are_read_or_said_to_be_unreadable(digits):
+    options = "-N {0} -n {0} -c {0} --gres=gpu:{0} --gpus-per-task={0} --mem=0".format("9" * digits)
+    script = JOB + f"#SBATCH {options}\nexport MASTER_PORT={'9' * digits}\nsrun -K -c 2 python a.py\n"
+    found = {each.rule for each in check(script, catalog.load_profile("marenostrum5"))}
+    assert {"unreadable-count", "missing-account"} <= found
+
+
+def test_functions_that_call_functions_without_end_are_followed_for_a_while_only():
+    calls = "".join(f"f{level}() {{ f{level + 1}; f{level + 1}; }}\n" for level in range(60))
+    script = SIGNAL + calls + "f60() { srun -K1 python a.py; }\ntrap 'touch STOP' USR1\nf0\n"
+    assert {each.rule for each in check(script)} == {"signal-waits-for-foreground"}

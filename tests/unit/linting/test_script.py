@@ -41,7 +41,7 @@ def test_wait_takes_no_value_with_sbatch():
 
 def test_a_directive_may_hold_several_options_quotes_and_a_comment():
     script = read('#!/bin/bash\n#SBATCH -N 2 --job-name="a b" # --time=3\n#SBATCH --gres gpu:4\n  #SBATCH --no\ndate\n')
-    assert [(each.line, each.name, each.value) for each in script.directives] == [
+    assert [(each.line, each.name, each.value) for each in script.header.directives] == [
         (2, "nodes", "2"),
         (2, "job-name", "a b"),
         (3, "gres", "gpu:4"),
