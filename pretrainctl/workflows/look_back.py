@@ -230,7 +230,9 @@ def _series(folder: Path) -> Series:
 def _job_class(run: RunFolder, attempt: AttemptState, slurm: Slurm) -> JobClass | None:
     """Slurm's last word on the attempt's job, waited for in bounds; None where it cannot be had."""
     records = run.attempts()
-    job_id = next(record.job_id for record in records if record.attempt == attempt.attempt)
+    job_id = next((record.job_id for record in records if record.attempt == attempt.attempt), None)
+    if job_id is None:
+        return None
     if any(record.attempt > attempt.attempt and record.job_id == job_id for record in records):
         return JobClass.REQUEUED  # the same job began anew: Slurm tells only how that goes
     deadline = time.monotonic() + _SETTLE_PATIENCE
