@@ -41,7 +41,12 @@ def render(
         "log": f"{_path_pattern(run_dir)}/attempts/slurm-%j.out",
         "modules": _modules(plan),
         "caches": plan.profile.caches,
-        "reasons": {name: variable.reason for name, variable in plan.environment.items()},
+        # The reason belongs to the site's value, not to one that the recipe puts in its place.
+        "reasons": {
+            name: variable.reason
+            for name, variable in plan.environment.items()
+            if launch.environment.get(name) == variable.value
+        },
     }
     files = {name: environment.get_template(f"{name}.j2").render(values) for name in ("job.sbatch", "task.sh")}
     files["launch.json"] = _json(launch)

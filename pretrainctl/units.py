@@ -36,6 +36,8 @@ class Limit(Enum):
     UNKNOWN = "unknown"
 
 
+_LONGEST_TEXT = 40
+"""Characters beyond which nothing is a number that anybody means; Python reads no whole number of 4300 digits."""
 _SECOND = 1.0
 _MINUTE = 60.0
 _HOUR = 3600.0
@@ -70,7 +72,7 @@ def parse_duration(text: str) -> float:
     A plain number is an InputError: sbatch reads it as minutes, most people as something else.
     """
     cleaned = "".join(text.split()).lower()
-    parts = _PEOPLE_PART.findall(cleaned)
+    parts = _PEOPLE_PART.findall(cleaned) if len(cleaned) <= _LONGEST_TEXT else []
     if parts and "".join(number + unit for number, unit in parts) == cleaned:
         return float(sum(Decimal(number) * Decimal(str(_PEOPLE_UNITS[unit])) for number, unit in parts))
     if ":" in cleaned or "-" in cleaned:
@@ -104,7 +106,7 @@ def parse_printed_duration(text: str) -> float | Limit:
 
 
 def _read_clock(text: str, *, request: bool) -> float | None:
-    match = _CLOCK.fullmatch(text)
+    match = _CLOCK.fullmatch(text) if len(text) <= _LONGEST_TEXT else None
     if match is None:
         return None
     days, first, second, third, fraction = match.groups()
@@ -166,7 +168,7 @@ _SIZE_UNITS = {
 
 def parse_size(text: str) -> int:
     """Bytes of `64GiB` or Slurm's `480G` (powers of 1024), of `80GB` (powers of 1000), of `4096` (bytes)."""
-    match = _SIZE.fullmatch(text.strip().lower())
+    match = _SIZE.fullmatch(text.strip().lower()) if len(text) <= _LONGEST_TEXT else None
     factor = _SIZE_UNITS.get(match[2]) if match else None
     if match is None or factor is None:
         raise InputError(f"{text!r} is not a size", hint="write it as 64GiB, 480G (as Slurm: 1024s) or 80GB")

@@ -18,7 +18,17 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from pretrainctl.catalog.files import Kind, find, names, search_path
-from pretrainctl.catalog.reading import Document, Key, Origin, files_behind, override, read_document
+from pretrainctl.catalog.reading import (
+    Document,
+    Key,
+    Origin,
+    files_behind,
+    join,
+    override,
+    read_chain,
+    read_document,
+    sections,
+)
 from pretrainctl.errors import InputError
 from pretrainctl.schema import ClusterProfile, Recipe
 
@@ -26,6 +36,7 @@ __all__ = [
     "ACCOUNT_VARIABLE",
     "describe",
     "here",
+    "lineage",
     "load_profile",
     "load_recipe",
     "own_files",
@@ -42,12 +53,15 @@ _DEEPEST = 4
 M = TypeVar("M", bound=BaseModel)
 
 
-def load_recipe(name: str, settings: Sequence[str] = (), *, cluster: str | None = None) -> Recipe:
-    """The recipe of that name or path as it is on `cluster` (the name in a profile), with `key=value` settings.
+def load_recipe(name: str, settings: Sequence[str] = (), *, clusters: Sequence[str] = ()) -> Recipe:
+    """The recipe of that name or path as it is on a cluster, with `key=value` settings.
 
-    What its section `clusters:` says for that name is laid over the rest. InputError says what does not fit.
+    `clusters` are the names that the cluster's profile goes by (`lineage`): what the recipe says for them under
+    `clusters:` is laid over the rest. InputError says what does not fit, in the sections of other clusters too.
     """
-    return _checked(Recipe, lambda some: recipe_document(name, some, cluster=cluster), settings)
+    recipe = _checked(Recipe, lambda some: recipe_document(name, some, clusters=clusters), settings)
+    _check_sections(name, clusters)
+    return recipe
 
 
 def load_profile(name: str, settings: Sequence[str] = ()) -> ClusterProfile:
@@ -59,9 +73,17 @@ def load_profile(name: str, settings: Sequence[str] = ()) -> ClusterProfile:
     return _checked(ClusterProfile, lambda some: profile_document(name, some), settings)
 
 
-def recipe_document(name: str, settings: Sequence[str] = (), *, cluster: str | None = None) -> Document:
+def lineage(name: str) -> tuple[str, ...]:
+    """The names that a profile goes by, the nearest first: its own, its file's, and those of all that it extends."""
+    found: list[str] = []
+    for file, document in read_chain("cluster_profiles", find("cluster_profiles", name)):
+        found += [said for said in (document.values.get("name"), file.stem) if isinstance(said, str)]
+    return tuple(dict.fromkeys(found))
+
+
+def recipe_document(name: str, settings: Sequence[str] = (), *, clusters: Sequence[str] = ()) -> Document:
     """The values behind `load_recipe`, not yet checked, each with its origin."""
-    document = read_document("recipes", find("recipes", name), cluster=cluster)
+    document = read_document("recipes", find("recipes", name), clusters=clusters)
     override(document, settings)
     return document
 
@@ -108,12 +130,54 @@ def here(host: str | None = None) -> str | None:
     return None
 
 
+def _check_sections(name: str, clusters: Sequence[str]) -> None:
+    """InputError for a section under `clusters:` that is no profile's, or holds what no recipe can."""
+    chain = read_chain("recipes", find("recipes", name))
+    for cluster, section in sections(chain):
+        if cluster in clusters:
+            continue
+        known = {*names("cluster_profiles"), *clusters}
+        if cluster not in known:
+            known |= _declared_names()
+        if cluster not in known:
+            near = difflib.get_close_matches(cluster, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(known))}"
+            raise InputError(
+                f"{section.origin(())}: clusters: there is no cluster profile {cluster!r} for which this could count",
+                hint=hint,
+            )
+        document = join("recipes", chain, (cluster,))
+        try:
+            _validate(Recipe, document)
+        except ValidationError as error:
+            problems = [one for one in error.errors(include_url=False) if _lies_in(section, one)]
+            if problems:
+                raise _explain(document, Recipe, problems, set()) from error
+
+
+def _declared_names() -> set[str]:
+    """Names that profiles go by without being found by them."""
+    found: set[str] = set()
+    for name in names("cluster_profiles"):
+        with contextlib.suppress(InputError):  # a broken one has none
+            found.update(lineage(name))
+    return found
+
+
+def _lies_in(section: Document, problem: ErrorDetails) -> bool:
+    """Whether it is a value of this section that is wrong, and not what it makes of the rest."""
+    written = _written(section.values, problem["loc"])
+    told = problem["type"] in ("extra_forbidden", "missing") or not isinstance(problem["input"], dict)
+    return told and bool(written) and written in section.origins
+
+
 def _checked(model: type[M], build: Callable[[Sequence[str]], Document], settings: Sequence[str]) -> M:
     document = build(settings)
     try:
         return _validate(model, document)
     except ValidationError as error:
-        raise _explain(document, model, error, _settings_to_blame(model, build, settings, error)) from error
+        blamed = _settings_to_blame(model, build, settings, error)
+        raise _explain(document, model, error.errors(include_url=False), blamed) from error
 
 
 def _validate(model: type[M], document: Document) -> M:
@@ -125,29 +189,28 @@ def _settings_to_blame(
     model: type[M], build: Callable[[Sequence[str]], Document], settings: Sequence[str], error: ValidationError
 ) -> set[str]:
     """The settings without which a section would fit, or fit less badly; others may stand in it too."""
-    problem, blamed = _first(error), set()
+    problem, blamed = _first(error.errors(include_url=False)), set()
     for index, setting in enumerate(settings):
         with contextlib.suppress(InputError):
             try:
                 _validate(model, build([*settings[:index], *settings[index + 1 :]]))
             except ValidationError as without:
-                other = _first(without)
+                other = _first(without.errors(include_url=False))
                 if other["loc"] != problem["loc"] or other["msg"] == problem["msg"]:
                     continue
             blamed.add(f"--set {'cluster.' if model is ClusterProfile else ''}{setting}")
     return blamed
 
 
-def _first(error: ValidationError) -> ErrorDetails:
+def _first(problems: Sequence[ErrorDetails]) -> ErrorDetails:
     """The problem to tell. A key that is misspelt is missing too: the misspelling says more."""
-    problems = error.errors(include_url=False)
     return next((one for one in problems if one["type"] == "extra_forbidden"), problems[0])
 
 
 def _explain(
-    document: Document, model: type[BaseModel], error: ValidationError, settings_to_blame: set[str]
+    document: Document, model: type[BaseModel], problems: Sequence[ErrorDetails], settings_to_blame: set[str]
 ) -> InputError:
-    problems, first = error.errors(include_url=False), _first(error)
+    first = _first(problems)
     written = _written(document.values, first["loc"])
     place: Key = (*written, first["loc"][-1]) if first["type"] == "missing" else written
     whole_section = first["type"] == "value_error" and isinstance(first["input"], dict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -15,13 +16,15 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from pretrainctl.catalog.files import Kind, find
 from pretrainctl.errors import InputError
 
-__all__ = ["Document", "Key", "Origin", "files_behind", "override", "read_document"]
+__all__ = ["Document", "Key", "Origin", "files_behind", "join", "override", "read_chain", "read_document", "sections"]
 
 Key = tuple[str | int, ...]
 """Where a value stands: keys and list positions from the top."""
 
 
 _DEEPEST = 20
+_LARGEST = 10**30
+_LONGEST_POSITION = 9
 
 
 @dataclass(frozen=True)
@@ -57,28 +60,44 @@ class Document:
         return (settings or asked_for[:1] or [self.origin(key)])[-1]
 
 
-def read_document(kind: Kind, path: Path, *, cluster: str | None = None) -> Document:
-    """Read a file and all that it extends, the nearest last; InputError names file and line.
+def read_document(kind: Kind, path: Path, *, clusters: Sequence[str] = ()) -> Document:
+    """Read a file and all that it extends; InputError names file and line. `clusters` are as for `join`."""
+    return join(kind, read_chain(kind, path), clusters)
 
-    What a recipe says under `clusters:` for `cluster` is laid over that file, and under those that extend it: what
-    somebody writes wins over all that they build on.
+
+def join(kind: Kind, chain: Sequence[tuple[Path, Document]], clusters: Sequence[str] = ()) -> Document:
+    """The files of a chain laid over each other, the nearest last.
+
+    `clusters` are the names that a profile goes by, the nearest first. What a recipe says under `clusters:` for one of
+    them is laid over that file, the nearest name last, and under those that extend it: what somebody writes wins over
+    all that they build on.
     """
-    chain = [document for _, document in _read_chain(kind, path)]
+    documents = [copy.deepcopy(document) for _, document in chain]
     if kind == "recipes":
-        for document in chain:
-            _choose_cluster(document, cluster)
-    merged = chain.pop()
-    while chain:
-        _merge(merged, chain.pop())
+        for document in documents:
+            _choose_cluster(document, clusters)
+    merged = documents.pop()
+    while documents:
+        _merge(merged, documents.pop())
     return merged
+
+
+def sections(chain: Sequence[tuple[Path, Document]]) -> list[tuple[str, Document]]:
+    """What the files of a recipe hold under `clusters:`, by the name of a profile; origins are inside the section."""
+    return [
+        (name, Document(values, _within(document, ("clusters", name))))
+        for _, document in chain
+        for name, values in _sections(document).items()
+    ]
 
 
 def files_behind(kind: Kind, path: Path) -> tuple[Path, ...]:
     """A file and all that it extends, the nearest first; InputError names file and line."""
-    return tuple(file for file, _ in _read_chain(kind, path))
+    return tuple(file for file, _ in read_chain(kind, path))
 
 
-def _read_chain(kind: Kind, path: Path) -> list[tuple[Path, Document]]:
+def read_chain(kind: Kind, path: Path) -> list[tuple[Path, Document]]:
+    """A file and all that it extends, the nearest first, each as it was written but for its `extends:`."""
     chain: list[tuple[Path, Document]] = []
     seen: set[Path] = set()
     current: Path | None = path
@@ -98,24 +117,39 @@ def _read_chain(kind: Kind, path: Path) -> list[tuple[Path, Document]]:
     return chain
 
 
-def _choose_cluster(document: Document, cluster: str | None) -> None:
-    """Lay the section of `clusters:` that bears the name of `cluster` over the rest, and take `clusters:` away."""
-    sections = document.values.pop("clusters", None) or {}
-    origin = document.origin(("clusters",))
-    if not isinstance(sections, dict) or not all(isinstance(section, dict) for section in sections.values()):
+def _sections(document: Document) -> dict[str, dict[str, Any]]:
+    found = document.values.get("clusters") or {}
+    if not isinstance(found, dict) or not all(isinstance(section, dict) for section in found.values()):
         raise InputError(
-            f"{origin}: clusters: must hold one section of keys by name of a profile",
+            f"{document.origin(('clusters',))}: clusters: must hold one section of keys by name of a profile",
             hint="clusters: {leonardo: {resources: {nodes: 64}}}",
         )
-    moved = {key: known for key, known in document.origins.items() if key[:1] == ("clusters",)}
-    for key in moved:
+    for name, section in found.items():
+        for key in ("extends", "clusters"):
+            if key in section:
+                raise InputError(
+                    f"{document.origin(('clusters', name, key))}: `{key}:` stands at the top of a file, not in the "
+                    f"section of {name}",
+                    hint="the section of a profile counts for all that extend it",
+                )
+    return found
+
+
+def _within(document: Document, place: Key) -> dict[Key, Origin]:
+    return {key[len(place) :]: known for key, known in document.origins.items() if key[: len(place)] == place}
+
+
+def _choose_cluster(document: Document, clusters: Sequence[str]) -> None:
+    """Lay the sections of `clusters:` that bear these names over the rest, the first last; take `clusters:` away."""
+    found = _sections(document)
+    chosen = [Document(found[name], _within(document, ("clusters", name))) for name in clusters if name in found]
+    document.values.pop("clusters", None)
+    for key in [key for key in document.origins if key[:1] == ("clusters",)]:
         del document.origins[key]
-    if cluster in sections:
-        place = ("clusters", cluster)
-        chosen = {key[2:]: known for key, known in moved.items() if key[:2] == place}
+    for section in reversed(chosen):
         # The recipe stays the file that was asked for.
-        chosen[()] = document.origins[()]
-        _merge(document, Document(sections[cluster], chosen))
+        section.origins[()] = document.origins[()]
+        _merge(document, section)
 
 
 def override(document: Document, settings: Sequence[str], *, prefix: str = "") -> None:
@@ -129,11 +163,16 @@ def override(document: Document, settings: Sequence[str], *, prefix: str = "") -
         keys = name.strip().split(".")
         if not equals or not all(keys):
             raise InputError(f"--set {typed}: not of the form key.subkey=value")
+        if keys[0] in ("extends", "clusters"):
+            raise InputError(
+                f"--set {typed}: `{keys[0]}:` is read from files only",
+                hint="write it in a file of your own",
+            )
         try:
             value = _plain(_load(text), Origin(f"--set {typed}"), (), {})
         except YAMLError as error:
             raise InputError(f"--set {typed}: the value is not YAML ({_problem(error)})") from error
-        place: Key = tuple(int(key) if key.isdigit() else key for key in keys)
+        place: Key = tuple(int(key) if _is_position(key) else key for key in keys)
         target: Any = document.values
         for depth, key in enumerate(keys[:-1], start=1):
             target = _enter(target, key, keys[:depth], typed)
@@ -160,8 +199,13 @@ def _enter(target: Any, key: str, path: list[str], setting: str) -> Any:
     return entered
 
 
+def _is_position(key: str) -> bool:
+    # `isdigit` alone is true of `\u00b2` too, and `int` reads no more than 4300 digits.
+    return key.isascii() and key.isdigit() and len(key) <= _LONGEST_POSITION
+
+
 def _position(target: list[Any], key: str, path: list[str], setting: str) -> int:
-    if not key.isdigit() or int(key) >= len(target):
+    if not _is_position(key) or int(key) >= len(target):
         raise InputError(
             f"--set {setting}: {'.'.join(path[:-1]) or 'the top'} is a list of {len(target)}",
             hint="say its position from 0, or set the whole list: key='[a, b]'",
@@ -215,7 +259,8 @@ def _plain(value: Any, origin: Origin, place: Key, origins: dict[Key, Origin]) -
             if not isinstance(key, str):
                 raise InputError(f"{origin}: the key {key!r} must be text")
             line = value.lc.data[key][0] + 1 if key in (value.lc.data or {}) else origin.line
-            result[key] = _plain(item, Origin(origin.source, line), (*place, key), origins)
+            name = _text(key, origin)
+            result[name] = _plain(item, Origin(origin.source, line), (*place, name), origins)
         return result
     if isinstance(value, CommentedSeq):
         return [
@@ -226,14 +271,28 @@ def _plain(value: Any, origin: Origin, place: Key, origins: dict[Key, Origin]) -
         return value
     if isinstance(value, int):
         # ruamel reads an anchored true as an int of its own kind
-        return bool(value) if type(value).__name__ == "ScalarBoolean" else int(value)
+        return bool(value) if type(value).__name__ == "ScalarBoolean" else _whole(int(value), origin)
     if isinstance(value, float):
         return float(value)
     if isinstance(value, str):
-        return str(value)
+        return _text(str(value), origin)
     if isinstance(value, date):
         return value.isoformat()
     raise InputError(f"{origin}: {value!r} cannot be used as a value")
+
+
+def _whole(value: int, origin: Origin) -> int:
+    if abs(value) > _LARGEST:
+        raise InputError(f"{origin}: a number beyond {float(_LARGEST):.0e} counts nothing here")
+    return value
+
+
+def _text(value: str, origin: Origin) -> str:
+    try:
+        # JSON escapes a character beyond the first 65536 as two halves, which YAML leaves apart.
+        return value.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{origin}: {value!r} is no valid text", hint="leave out what it escapes") from error
 
 
 def _item_line(items: CommentedSeq, index: int, origin: Origin) -> int | None:

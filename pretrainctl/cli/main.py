@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import signal
 import sys
@@ -14,7 +15,7 @@ import typer
 from pretrainctl import __version__
 from pretrainctl.cli import demo, doctor, drill, lint, nodes, pack, plan, run, sandbox
 from pretrainctl.cli.once import OnceGroup
-from pretrainctl.errors import PretrainctlError
+from pretrainctl.errors import InputError, PretrainctlError
 
 __all__ = ["app", "main"]
 
@@ -58,6 +59,9 @@ app.add_typer(sandbox.app, name="sandbox")
 def main() -> None:
     """Run a command; an error is one clear line, a hint, and a documented exit code (see `errors`)."""
     _open_closed_streams()
+    _print_anything()
+    if signal.getsignal(signal.SIGINT) not in {signal.SIG_IGN, signal.SIG_DFL}:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, signal.SIGHUP):
         # What `nohup` ignores stays ignored.
         if signal.getsignal(number) is signal.SIG_DFL:
@@ -68,7 +72,8 @@ def main() -> None:
         _fail(str(error), error.hint, error.exit_code, error)
     except OSError as error:
         what = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
-        _fail(what, _OS_HINTS.get(error.errno or 0, ""), PretrainctlError.exit_code, error)
+        code = InputError.exit_code if error.errno == errno.ENAMETOOLONG else PretrainctlError.exit_code
+        _fail(what, _OS_HINTS.get(error.errno or 0, ""), code, error)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
@@ -87,6 +92,13 @@ def _open_closed_streams() -> None:
         sys.stderr = os.fdopen(2, "w")
 
 
+def _print_anything() -> None:
+    """A terminal of another encoding than UTF-8 shows the code of what it lacks, and ends no command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
+
+
 def _leave(number: int, _frame: FrameType | None) -> None:
     """An end from outside is an exception, as Ctrl-C is: what was begun is undone, or recorded."""
     sys.exit(128 + number)
@@ -97,6 +109,7 @@ _OS_HINTS = {
     errno.EDQUOT: "your quota is used up: free some space",
     errno.EACCES: "check the permissions",
     errno.EROFS: "the file system is read-only",
+    errno.ENAMETOOLONG: "give a shorter name",
 }
 
 

@@ -28,7 +28,9 @@ def print_json(record: object) -> None:
 
     from pretrainctl.records import codec
 
-    text = json.dumps(_finite(codec.to_json(record)), indent=2, ensure_ascii=False, allow_nan=False)
+    # Escapes are JSON too, where the place takes no UTF-8.
+    plain = (sys.stdout.encoding or "").replace("-", "").lower() != "utf8"
+    text = json.dumps(_finite(codec.to_json(record)), indent=2, ensure_ascii=plain, allow_nan=False)
     # What is no Unicode, such as a file name of other bytes, is escaped: JSON is UTF-8.
     print(re.sub("[\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", text))
 

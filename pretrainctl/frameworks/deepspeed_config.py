@@ -110,6 +110,7 @@ def check_configuration(config: Mapping[str, Any], *, world_size: int, version: 
             f"train_batch_size {batch} != micro batch {micro} x accumulation {accumulation} x {world_size} ranks",
             hint="DeepSpeed asserts this on every rank at start",
         )
+    _check_replicas(config, world_size)
     zero = config.get("zero_optimization", {})
     removed = version is None or _number(version) >= _REMOVED_IN
     for place, keys, gone, known in (
@@ -127,6 +128,51 @@ def check_configuration(config: Mapping[str, Any], *, world_size: int, version: 
                 )
             if key not in known and key not in gone:
                 raise InputError(f"DeepSpeed has no configuration key {place + key!r}", hint=_near(key, known))
+
+
+def _check_replicas(config: Mapping[str, Any], world_size: int) -> None:
+    """InputError for keys by which several ranks share a sample, for groups that the ranks do not fill, and for keys
+    that another stage would need.
+
+    DeepSpeed 0.19.8: `runtime/config.py` divides the ranks by sequence_parallel_size before it asserts the batch rule,
+    `utils/groups.py` asserts whole groups; its page on the configuration JSON says which stages offload what.
+    """
+    for key, inner, plain in (
+        ("sequence_parallel_size", None, (1,)),
+        ("data_parallel_size", None, (world_size,)),
+        ("tensor_parallel", "autotp_size", (0, 1)),
+        ("expert_parallel", "autoep_size", (0, 1)),
+    ):
+        value = config.get(key, plain[0])
+        if inner is not None:
+            value = value.get(inner, plain[0]) if isinstance(value, Mapping) else plain[0]
+        if value not in plain:
+            name = f"{key}.{inner}" if inner else key
+            raise InputError(
+                f"deepspeed.config.{name} {value!r}: the plan has {world_size} data-parallel ranks, each with samples "
+                "of its own, and DeepSpeed would count fewer",
+                hint="leave it out: replicas of several ranks are not planned",
+            )
+    zero = config.get("zero_optimization", {})
+    if not isinstance(zero, Mapping):
+        return
+    group = zero.get("zero_hpz_partition_size", 1)
+    if isinstance(group, int) and group > 1 and world_size % min(group, world_size):
+        raise InputError(
+            f"deepspeed.config.zero_optimization.zero_hpz_partition_size {group}: {world_size} ranks make no whole "
+            "groups of it",
+            hint="use the ranks of a node",
+        )
+    for key, least in (("offload_param", 3), ("zero_hpz_partition_size", 3), ("offload_optimizer", 1)):
+        value = zero.get(key)
+        used = value.get("device") not in (None, "none") if isinstance(value, Mapping) else value not in (None, 0, 1)
+        if zero.get("stage", 0) < least and used:
+            raise InputError(
+                f"deepspeed.config.zero_optimization.{key} is for ZeRO stage {least}"
+                + (" and above" if key == "offload_optimizer" else "")
+                + f", and training.zero_stage is {zero.get('stage', 0)}",
+                hint="leave it out, or set training.zero_stage",
+            )
 
 
 def _number(version: str) -> tuple[int, ...]:

@@ -26,15 +26,19 @@ __all__ = [
     "Seconds",
     "Size",
     "SlurmWord",
+    "SomePath",
     "TaskVariable",
     "TestTime",
     "Text",
     "TimeLimit",
     "VariableName",
     "Word",
+    "at_most",
 ]
 
 T = TypeVar("T")
+_LONGEST = 10**9
+"""Seconds of the longest duration, 31 years."""
 
 
 class Part(BaseModel):
@@ -95,6 +99,12 @@ def _variable(value: str) -> str:
     return value
 
 
+def _named(value: Any) -> Any:
+    if value == "":
+        raise ValueError("the path is empty, which would mean the current folder")
+    return value
+
+
 def _absolute(value: Path) -> Path:
     if not value.is_absolute():
         raise ValueError(
@@ -114,6 +124,17 @@ def _at_least(least: int, text: str) -> Callable[[int | str], int | str]:
     return check
 
 
+def at_most(most: int) -> Callable[[float | str | None], float | str | None]:
+    """Refuse a number that is none of its kind: what is worked out from it would go beyond what can be counted."""
+
+    def check(value: float | str | None) -> float | str | None:
+        if isinstance(value, (int, float)) and value > most:
+            raise ValueError(f"{value} is more than there can be, at most {most} is taken")
+        return value
+
+    return check
+
+
 _RESERVED = {
     "SLURM_": "Slurm tells its jobs and steps by it who they are",
     "SLURMD_": "Slurm tells its jobs and steps by it who they are",
@@ -127,11 +148,29 @@ _RESERVED = {
     "LOCAL_WORLD_SIZE": "it follows from resources.tasks_per_node",
     "MASTER_ADDR": "it follows from cluster.rendezvous and the nodes of the start",
     "MASTER_PORT": "it follows from cluster.rendezvous and the job",
+    "WANDB_MODE": "tracking.wandb says it",
+    "WANDB_RUN_ID": "it is the run id, by which attempts join one tracked run",
+    "WANDB_RESUME": "attempts join one tracked run by it",
 }
 """Variables that are not for recipes and profiles to set, and why; a name that ends in `_` is a beginning."""
 
+_READ_ONLY = frozenset({"BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHELLOPTS", "UID"})
+"""Variables that bash lets nobody set (bash(1), Shell Variables)."""
+_BASHS_OWN = frozenset(
+    {
+        *("_", "BASHPID", "BASH_ALIASES", "BASH_ARGC", "BASH_ARGV", "BASH_CMDS", "BASH_COMMAND", "BASH_LINENO"),
+        *("BASH_SOURCE", "DIRSTACK", "EPOCHREALTIME", "EPOCHSECONDS", "FUNCNAME", "GROUPS", "HISTCMD", "LINENO"),
+        *("PIPESTATUS", "RANDOM", "SHLVL", "SRANDOM"),
+    }
+)
+"""Variables that bash lets one set and then gives no program, or gives it another value (tried with 5.2)."""
+
 
 def _task_variable(value: str) -> str:
+    if value in _READ_ONLY:
+        raise ValueError(f"{value} cannot be set here: bash refuses to set it, which ends the job")
+    if value in _BASHS_OWN:
+        raise ValueError(f"{value} cannot be set here: bash has its own, and the value would not arrive")
     for name, reason in _RESERVED.items():
         if value == name or (name.endswith("_") and value.startswith(name)):
             raise ValueError(f"{value} cannot be set here: {reason}")
@@ -150,12 +189,13 @@ TaskVariable = Annotated[str, AfterValidator(_task_variable)]
 """The name of an environment variable that the training tasks may be given."""
 Date = Annotated[Word, Field(pattern=r"^[0-9]{4}-(0[1-9]|1[0-2])(-(0[1-9]|[12][0-9]|3[01]))?$")]
 """YYYY-MM or YYYY-MM-DD."""
-Positive = Annotated[int, Field(ge=1)]
+Positive = Annotated[int, Field(ge=1), AfterValidator(at_most(10**12))]
 """A whole number from 1."""
 Count = Annotated[
     int,
     BeforeValidator(_typed(parse_count)),
     Field(ge=1),
+    AfterValidator(at_most(10**18)),
     WithJsonSchema({"type": "count", "examples": ["300000", "60M", "1.5T"]}),
 ]
 """A whole number from 1, also written 60M or 1.5T."""
@@ -163,6 +203,7 @@ Seconds = Annotated[
     int,
     BeforeValidator(_duration),
     Field(ge=1),
+    AfterValidator(at_most(_LONGEST)),
     PlainSerializer(_write_duration, when_used="json"),
     WithJsonSchema({"type": "duration", "examples": ["90s", "12h", "00:30:00"]}),
 ]
@@ -179,12 +220,14 @@ def _limit(parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
 Limit = Annotated[
     Annotated[int, Field(ge=1)] | Literal["unknown"] | None,
     BeforeValidator(_limit(_typed(parse_count))),
+    AfterValidator(at_most(10**18)),
     WithJsonSchema({"type": "count, `unknown` or null (no limit)"}),
 ]
 """A limit of a site: a number, `unknown`, or null where the site sets none."""
 TimeLimit = Annotated[
     Annotated[int, Field(ge=1)] | Literal["unknown"] | None,
     BeforeValidator(_limit(_duration)),
+    AfterValidator(at_most(_LONGEST)),
     PlainSerializer(_write_duration, when_used="json"),
     WithJsonSchema({"type": "duration, `unknown` or null (no limit)"}),
 ]
@@ -199,6 +242,7 @@ TestTime = Annotated[
 Size = Annotated[
     Annotated[int, Field(ge=1)] | Literal["unknown"],
     BeforeValidator(_limit(_typed(parse_size))),
+    AfterValidator(at_most(10**21)),
     WithJsonSchema({"type": "size or `unknown`", "examples": ["64GiB", "500GB"]}),
 ]
 """Bytes, also written 64GiB or 80GB, or `unknown`."""
@@ -206,12 +250,15 @@ Memory = Annotated[Size, AfterValidator(_at_least(2**30, "1 GiB"))]
 """Memory of a node or a GPU: a size from 1 GiB, or `unknown`."""
 Rate = Annotated[Size, AfterValidator(_at_least(10**6, "1 MB a second"))]
 """Bytes a second of a file system: a size from 1 MB, or `unknown`."""
-AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
+SomePath = Annotated[Path, BeforeValidator(_named)]
+"""A path that is not empty."""
+AbsolutePath = Annotated[SomePath, AfterValidator(_absolute)]
 """A path that means the same wherever a job starts."""
 Amount = Annotated[
     Annotated[int, Field(ge=1)] | Literal["unknown"],
     BeforeValidator(_limit(_typed(parse_count))),
     AfterValidator(_at_least(10**9, "1G operations a second")),
+    AfterValidator(at_most(10**18)),
     WithJsonSchema({"type": "count or `unknown`", "examples": ["250T"]}),
 ]
 """Operations a second from 10**9, also written 250T, or `unknown`."""

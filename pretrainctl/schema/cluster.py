@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from pretrainctl.schema.base import (
     AbsolutePath,
@@ -25,6 +25,7 @@ from pretrainctl.schema.base import (
     TimeLimit,
     Word,
 )
+from pretrainctl.schema.options import check_sbatch_options, check_srun_options
 from pretrainctl.schema.site import (
     Account,
     Accounting,
@@ -54,9 +55,32 @@ __all__ = [
 ]
 
 _MISSED_BEATS = 3
+_LONGEST_LEAD = 65535
 _PORTS = 65536
 _PYTHON_MODULE = re.compile(r"(?:^|[/-])python3?[/-]v?(3\.[0-9]+)", re.IGNORECASE)
 Argument = Annotated[Word, Field(pattern=r"^--?[A-Za-z]")]
+
+
+def _sbatch_options(values: tuple[str, ...]) -> tuple[str, ...]:
+    check_sbatch_options(values)
+    return values
+
+
+def _srun_options(values: tuple[str, ...]) -> tuple[str, ...]:
+    check_srun_options(values)
+    return values
+
+
+def _lead(value: int) -> int:
+    if value > _LONGEST_LEAD:
+        raise ValueError(f"{value}s is longer than sbatch --signal takes, at most {_LONGEST_LEAD} s (sbatch(1))")
+    return value
+
+
+def _image_file(value: Any) -> Any:
+    if isinstance(value, str) and re.match(r"[a-z][a-z0-9+.-]*://", value):
+        raise ValueError(f"{value!r} is no file: build an image file of it, and name that")
+    return value
 
 
 class Throughput(Part):
@@ -120,8 +144,8 @@ class Request(Sourced):
     """`omit` = no memory option; else the value of `--mem` (`0` = all of the node)."""
     cpus_per_gpu: Positive | None = None
     """CPUs that must be asked for with each GPU, no more and no fewer; null = no such rule."""
-    options: tuple[Argument, ...] = ()
-    """Further sbatch options, such as `--constraint=...`."""
+    options: Annotated[tuple[Argument, ...], AfterValidator(_sbatch_options)] = ()
+    """Further sbatch options by their long names, such as `--constraint=...`; none that the plan decides."""
 
 
 class TaskShape(Sourced):
@@ -134,7 +158,7 @@ class TaskShape(Sourced):
     """Ranks on each node."""
     cpus_per_task: Positive
     """CPUs of each rank; given to sbatch and to srun, which does not inherit it on every version."""
-    srun_options: tuple[Argument, ...] = ()
+    srun_options: Annotated[tuple[Argument, ...], AfterValidator(_srun_options)] = ()
     """Further options of the training srun."""
     mpiexec: Known = "unknown"
     """Whether `mpirun` and `mpiexec` start tasks here; where not, only srun does."""
@@ -183,7 +207,7 @@ class Variable(Part):
 class Signals(Sourced):
     """The warning before the time limit."""
 
-    lead: Seconds
+    lead: Annotated[Seconds, AfterValidator(_lead)]
     """Signal lead time: at least twice what a checkpoint takes."""
     write_rate: Rate = "unknown"
     """Bytes a second that one node writes into checkpoints, measured; unknown = an assumption is used and said."""
@@ -241,7 +265,7 @@ class Container(Sourced):
 
     binary: Word
     """Program that runs it, such as `singularity`."""
-    image: AbsolutePath | None = None
+    image: Annotated[AbsolutePath, BeforeValidator(_image_file)] | None = None
     """The image or unpacked image, in your own profile; null = no container."""
     options: tuple[Argument, ...] = ()
     """Options of its `exec`, such as `--nv`."""

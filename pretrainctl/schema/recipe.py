@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import math
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, JsonValue, model_serializer, model_validator
+from pydantic import AfterValidator, Field, JsonValue, model_serializer, model_validator
 
-from pretrainctl.schema.base import Count, Part, Positive, Seconds, TaskVariable, TestTime, Text, Word
+from pretrainctl.schema.base import (
+    Count,
+    Part,
+    Positive,
+    Seconds,
+    SomePath,
+    TaskVariable,
+    TestTime,
+    Text,
+    Word,
+    at_most,
+)
 from pretrainctl.schema.model import Model
 
 __all__ = [
@@ -30,14 +41,31 @@ __all__ = [
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
+Whole = Annotated[int, Field(ge=0), AfterValidator(at_most(10**12))]
+_SHORTEST_STEP = 1e-6
+
+
+def _seed(value: int) -> int:
+    if not -(2**63) <= value < 2**63:
+        raise ValueError(f"{value} is no seed of 64 bits")
+    return value
+
+
+Seed = Annotated[int, AfterValidator(_seed)]
+
+
+def _no_shorter(value: float) -> float:
+    if value < _SHORTEST_STEP:
+        raise ValueError(f"{value:g} s is no time of a step, at least a microsecond is expected")
+    return value
 
 
 class Source(Part):
     """One Megatron `.bin/.idx` pair."""
 
-    prefix: Path
+    prefix: SomePath
     """Path without `.bin`; a relative one starts at the folder where the command is given."""
-    weight: Annotated[float, Field(gt=0)] = 1.0
+    weight: Annotated[float, Field(gt=0), AfterValidator(at_most(10**12))] = 1.0
     """Share of the samples, relative to the other sources."""
 
 
@@ -57,7 +85,7 @@ class Data(Part):
     """Where tokens come from."""
     sequence_length: Positive
     """Tokens a sample."""
-    seed: int = 1234
+    seed: Seed = 1234
     """Fixes the order of samples, together with how many were consumed; nothing else does."""
     prepare: Prepare | None = None
     """How `pretrainctl demo` makes the data; other commands want them to be there."""
@@ -106,7 +134,7 @@ class Optimizer(Part):
 class Schedule(Part):
     """Linear warm-up, then cosine decay to the last step."""
 
-    warmup_steps: Annotated[int, Field(ge=0)]
+    warmup_steps: Whole
     """Steps from 0 to the peak learning rate."""
     min_lr_ratio: Fraction = 0.1
     """Learning rate of the last step, as a share of the peak."""
@@ -131,7 +159,7 @@ class Training(Part):
     """What ZeRO shards: 1 = optimizer states, 2 = gradients too, 3 = weights too."""
     recompute: bool = False
     """Whether blocks are computed again in the backward pass instead of keeping their activations."""
-    init_seed: int = 1234
+    init_seed: Seed = 1234
     """Seeds the initial weights."""
     log_every: Positive = 1
     """Steps between two lines of the training log; `metrics.jsonl` has every step."""
@@ -142,9 +170,9 @@ class CheckpointPolicy(Part):
 
     every_steps: Positive
     """Optimizer steps between two checkpoints."""
-    keep: Annotated[int, Field(ge=0)] = 0
+    keep: Whole = 0
     """Newest complete ones that are kept; 0 = all."""
-    directory: Path | None = None
+    directory: SomePath | None = None
     """Where they lie, one directory for each run; null = `checkpoints/` of the run folder."""
     adopt: bool = False
     """Whether a launch may take over a directory with checkpoints of a run that is over, and go on from the newest."""
@@ -155,7 +183,7 @@ class Resources(Part):
 
     nodes: Positive
     """Nodes that train."""
-    spares: Annotated[int, Field(ge=0)] = 0
+    spares: Whole = 0
     """Nodes allocated besides, which take over from dead ones."""
     walltime: Seconds
     """Time limit of one job; the run goes on in the next."""
@@ -165,7 +193,7 @@ class Resources(Part):
     """Ranks on each node; null = as the profile says."""
     queue: Word | None = None
     """A queue row of the profile by name; null = the first production row that fits."""
-    seconds_per_step: Annotated[float, Field(gt=0)] | None = None
+    seconds_per_step: Annotated[float, Field(gt=0), AfterValidator(_no_shorter)] | None = None
     """Seconds of an optimizer step, measured or assumed, for the number of jobs; null = from the profile's
     `node.gpu_flops`."""
 
@@ -182,7 +210,7 @@ class Chain(Part):
 class Recovery(Part):
     """Limits of going on without a human."""
 
-    restarts_per_attempt: Annotated[int, Field(ge=0)] = 8
+    restarts_per_attempt: Whole = 8
     """Restarts inside one allocation."""
     attempts_without_progress: Positive = 3
     """Attempts in a row without a newer complete checkpoint, after which the chain stops."""
@@ -213,7 +241,7 @@ class Tracking(Part):
 class ProgramCheckpoint(Part):
     """Where the checkpoints of a training program of your own lie."""
 
-    directory: Text
+    directory: Word
     """The path; `{run_dir}` stands for the run folder, where a relative one starts."""
     layout: Literal["deepspeed"] = "deepspeed"
     """Which files a complete one has."""
@@ -230,12 +258,25 @@ class Program(Part):
     """Added when it goes on from a checkpoint; `{tag}` is its tag (also in PRETRAINCTL_RESUME_TAG)."""
 
 
+def _is_json(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    found: list[tuple[str, JsonValue]] = list(value.items())
+    while found:
+        place, item = found.pop()
+        if isinstance(item, float) and not math.isfinite(item):
+            raise ValueError(f"{place} is {item}, which is no number of JSON")
+        if isinstance(item, dict):
+            found += [(f"{place}.{key}", inner) for key, inner in item.items()]
+        if isinstance(item, list):
+            found += [(f"{place}.{index}", inner) for index, inner in enumerate(item)]
+    return value
+
+
 class DeepSpeed(Part):
     """Tuning of DeepSpeed; what decides the training stands in `training`."""
 
     version: Annotated[Word, Field(pattern=r"^[0-9]+\.[0-9]+(\.[0-9]+)?$")] | None = None
     """The version that is installed there, against which keys are checked; null = the newest known."""
-    config: dict[Word, JsonValue] = Field(default_factory=dict)
+    config: Annotated[dict[Word, JsonValue], AfterValidator(_is_json)] = Field(default_factory=dict)
     """Keys of its configuration file beside those that pretrainctl writes."""
 
 

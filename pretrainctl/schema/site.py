@@ -7,7 +7,19 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from pretrainctl.schema.base import Date, Known, Limit, Part, Positive, SlurmWord, TimeLimit, VariableName, Word
+from pretrainctl.schema.base import (
+    Date,
+    Known,
+    Limit,
+    Part,
+    Positive,
+    Size,
+    SlurmWord,
+    TimeLimit,
+    VariableName,
+    Word,
+    at_most,
+)
 
 __all__ = [
     "Account",
@@ -108,7 +120,7 @@ class Accounting(Sourced):
 
     unit: Word
     """What it counts, such as `core-hours`."""
-    per_node_hour: Annotated[float, Field(gt=0)] | Literal["unknown"]
+    per_node_hour: Annotated[float, Field(gt=0), AfterValidator(at_most(10**9))] | Literal["unknown"]
     """Units of a whole node for an hour."""
 
 
@@ -136,6 +148,8 @@ class Tier(Sourced):
     """Age in days at which files are removed, where they are."""
     quota: Word = "unknown"
     """How much fits, in the site's words."""
+    size: Size = "unknown"
+    """The same in bytes, where it is a number, which checkpoints are compared with; unknown = not compared."""
 
     @model_validator(mode="after")
     def _found(self) -> Tier:

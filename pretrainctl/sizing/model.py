@@ -37,9 +37,13 @@ def flops_per_token(shape: ModelShape, sequence_length: int, experts: int = 0, a
     return 6.0 * weights + 12.0 * shape.layers * shape.hidden * sequence_length
 
 
-def checkpoint_bytes(parameters: int, precision: Precision) -> int:
-    """Bytes of one DeepSpeed checkpoint: weights as trained; in fp32 the master copy and Adam's two moments.
+def checkpoint_bytes(parameters: int, precision: Precision, stage: int) -> tuple[int, int]:
+    """Bytes of one DeepSpeed checkpoint, and how many of them the first rank writes alone.
 
-    With precision fp32 and ZeRO the master copy is stored besides the weights all the same.
+    Sizes of real checkpoints of DeepSpeed 0.19.8: a master copy in fp32 and Adam's two moments, sharded; the weights
+    as trained besides, by the first rank, except in stage 3, where the master copy is all there is. Stage 0 has no
+    shards: the first rank writes it all, and in fp32 there is no master copy.
     """
-    return parameters * (_BYTES[precision] + 12)
+    weights = 0 if stage == 3 else _BYTES[precision] * parameters
+    states = 8 * parameters if stage == 0 and precision == "fp32" else 12 * parameters
+    return weights + states, weights + states if stage == 0 else weights

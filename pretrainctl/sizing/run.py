@@ -6,7 +6,6 @@ from pretrainctl.errors import InputError
 
 __all__ = ["batch_samples", "choose_geometry", "jobs_needed", "save_seconds", "seconds_per_step", "steps_for_tokens"]
 
-
 _MOST_NODES = 20_000
 """Among which fitting numbers of nodes are looked for: no machine has more."""
 
@@ -80,12 +79,12 @@ def seconds_per_step(tokens_per_step: int, flops_per_token: float, gpus: int, gp
     return tokens_per_step * flops_per_token / (gpus * gpu_flops)
 
 
-def save_seconds(size: int, nodes: int, node_rate: float, *, weights: int) -> float:
+def save_seconds(size: int, nodes: int, node_rate: float, *, alone: int) -> float:
     """Seconds to write a checkpoint of `size` bytes at `node_rate` bytes a second and node.
 
-    The `weights` bytes in it are written by the first node alone, all else by every node its share.
+    `alone` of its bytes are written by the first node without the others, all else by every node its share.
     """
-    return (weights + (size - weights) / nodes) / node_rate
+    return (alone + (size - alone) / nodes) / node_rate
 
 
 def _fitting_nodes(batch: int, micro_batch: int, nodes: int, tasks_per_node: int, model_parallel: int) -> str:

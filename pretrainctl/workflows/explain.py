@@ -10,7 +10,7 @@ from pretrainctl import catalog
 from pretrainctl.catalog.reading import Document, Origin
 from pretrainctl.runs import folder
 from pretrainctl.schema import Plan
-from pretrainctl.workflows.plan.make import make_plan, split_settings, this_cluster
+from pretrainctl.workflows.plan.make import make_plan, names_of, split_settings, this_cluster
 from pretrainctl.workflows.render import render_bundle
 from pretrainctl.workflows.training_step import shown_step
 
@@ -138,7 +138,9 @@ class _Origins:
     def _variable(self, name: str) -> str:
         plan = self._plan
         if name in plan.recipe.environment:
-            return self._from_recipe("environment", name)
+            theirs = plan.environment.get(name)
+            instead = "" if theirs is None else f"; in place of {theirs.value}: {theirs.reason}"
+            return self._from_recipe("environment", name) + instead
         for workload in reversed(plan.recipe.workloads):
             if name in plan.profile.workloads.get(workload, {}):
                 return self._cited(name, self._from_profile("workloads", workload, name))
@@ -174,7 +176,7 @@ def explain(recipe: str, cluster: str | None, *, set_values: Sequence[str] = ())
     for_recipe, for_cluster = split_settings(set_values)
     origins = _Origins(
         plan,
-        catalog.recipe_document(recipe, for_recipe, cluster=plan.profile.name),
+        catalog.recipe_document(recipe, for_recipe, clusters=names_of(cluster, plan.profile)),
         catalog.profile_document(cluster, for_cluster),
     )
     script, srun = _rendered(plan)

@@ -19,7 +19,6 @@ ASSUMED_WRITE_RATE = 10**9
 """Bytes a second that a node writes into checkpoints, where nothing is known: a parallel file system gives more."""
 _VERY_MANY = 10**6
 """Ranks that stand for as many as anybody has."""
-_WEIGHT_BYTES = {"fp32": 4, "bf16": 2}
 
 
 def estimate(
@@ -33,7 +32,7 @@ def estimate(
     experts, active = (recipe.model.experts.count, recipe.model.experts.active) if recipe.model.experts else (0, 0)
     parameters = sizing.count_parameters(shape, experts)
     flops = sizing.flops_per_token(shape, recipe.data.sequence_length, experts, active)
-    size = sizing.checkpoint_bytes(parameters, recipe.training.precision)
+    size, alone = sizing.checkpoint_bytes(parameters, recipe.training.precision, recipe.training.zero_stage)
     node_hours = (geometry.nodes + geometry.spares) * recipe.resources.walltime / 3600
     accounting = profile.accounting
     units = None
@@ -50,7 +49,7 @@ def estimate(
         parameters=parameters,
         flops_per_token=flops,
         checkpoint_bytes=size,
-        checkpoint_seconds=_checkpoint_seconds(recipe, profile, geometry, parameters, size, notes, warnings),
+        checkpoint_seconds=_checkpoint_seconds(profile, geometry, size, alone, notes, warnings),
         checkpoint_basis="assumed" if profile.signals.write_rate == "unknown" else "given",
         memory=_memory(recipe, profile, geometry, shape, parameters, notes, warnings) if gpus else None,
         seconds_per_step=seconds,
@@ -87,20 +86,13 @@ def _speed(recipe: Recipe, profile: ClusterProfile, gpus: int, notes: list[str])
 
 
 def _checkpoint_seconds(
-    recipe: Recipe,
-    profile: ClusterProfile,
-    geometry: Geometry,
-    parameters: int,
-    size: int,
-    notes: list[str],
-    warnings: list[str],
+    profile: ClusterProfile, geometry: Geometry, size: int, alone: int, notes: list[str], warnings: list[str]
 ) -> float:
-    """Below stage 3 the first rank writes the weights alone."""
-    training, lead, rate = recipe.training, profile.signals.lead, profile.signals.write_rate
-    weights = 0 if training.zero_stage == 3 else parameters * _WEIGHT_BYTES[training.precision]
+    """Time to write `size` bytes, of which the first rank writes `alone` without the others."""
+    lead, rate = profile.signals.lead, profile.signals.write_rate
     assumed = rate == "unknown"
     speed = ASSUMED_WRITE_RATE if rate == "unknown" else rate
-    seconds = sizing.save_seconds(size, geometry.nodes, speed, weights=weights)
+    seconds = sizing.save_seconds(size, geometry.nodes, speed, alone=alone)
     if assumed:
         notes.append(
             f"a checkpoint of {show_size(size)} takes about {show_duration(seconds)} at an assumed "

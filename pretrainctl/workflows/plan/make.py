@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,13 +16,15 @@ from pretrainctl.recovery.policies import check_policies
 from pretrainctl.runs.folder import check_name, roots
 from pretrainctl.schema import ClusterProfile, Plan, Recipe
 from pretrainctl.units import show_duration
+from pretrainctl.workflows.plan.environment import check_recipe_environment
 from pretrainctl.workflows.plan.estimate import estimate
 from pretrainctl.workflows.plan.geometry import geometry
 from pretrainctl.workflows.plan.queues import check_chain, choose_queue
-from pretrainctl.workflows.plan.resources import count_cpus, count_gpus, directives
+from pretrainctl.workflows.plan.resources import count_cpus, count_gpus, directives, warn_of_idle_gpus
 from pretrainctl.workflows.plan.site import check_storage, site_environment
+from pretrainctl.workflows.plan.storage import check_local_folders, warn_of_full_storage
 
-__all__ = ["list_catalog", "make_plan", "split_settings", "this_cluster"]
+__all__ = ["list_catalog", "make_plan", "names_of", "split_settings", "this_cluster"]
 
 
 def make_plan(
@@ -47,8 +50,9 @@ def make_plan(
         for_recipe.append(f"name={json.dumps(name)}")
     if mail_type is not None:
         for_cluster.append("mail=" + json.dumps({"type": mail_type, "user": mail_user}))
-    where = catalog.load_profile(cluster or this_cluster(), for_cluster)
-    what = _absolute(catalog.load_recipe(recipe, for_recipe, cluster=where.name), base)
+    cluster = cluster or this_cluster()
+    where = catalog.load_profile(cluster, for_cluster)
+    what = _absolute(catalog.load_recipe(recipe, for_recipe, clusters=names_of(cluster, where)), base)
     check_name(what.name)
     check_policies(what.recovery.policies)
     notes = list(where.caveats)
@@ -65,8 +69,12 @@ def make_plan(
         )
     check_chain(what, where, queue, notes)
     check_storage(what, where, roots()[0], notes)
+    check_local_folders(what, where, roots()[0], base, warnings)
     variables = site_environment(what, where, notes)
+    check_recipe_environment(what, where, variables, notes)
     costs = estimate(what, where, ranks, gpus, notes, warnings)
+    warn_of_idle_gpus(where, ranks, gpus, costs, warnings)
+    warn_of_full_storage(what, where, roots()[0], ranks.total_steps, costs.checkpoint_bytes, warnings)
     if what.checkpoint.every_steps > ranks.total_steps:
         notes.append(
             f"checkpoint.every_steps {what.checkpoint.every_steps} is beyond the last of {ranks.total_steps} steps: "
@@ -99,6 +107,11 @@ def split_settings(set_values: Sequence[str]) -> tuple[list[str], list[str]]:
     return [value for value in set_values if not value.startswith("cluster.")], for_cluster
 
 
+def names_of(cluster: str, profile: ClusterProfile) -> tuple[str, ...]:
+    """The names for which a recipe may hold a section that counts on this cluster, the nearest first."""
+    return (profile.name, *catalog.lineage(cluster))
+
+
 def this_cluster() -> str:
     """The profile that knows this host; InputError where none does."""
     found = catalog.here()
@@ -128,12 +141,15 @@ def _absolute(recipe: Recipe, base: Path) -> Recipe:
 
 
 def _path(key: str, path: Path, base: Path) -> Path:
-    if re.match(r"\$\{?[A-Za-z_]\w*\}?/", str(path)):
+    # A prefix without a slash is the name of a file, which may look like one.
+    pattern = r"(^|/)\$(\w+|\{\w+\})(/|$)"
+    if re.search(pattern, str(path)) and (key != "data.sources" or len(path.parts) > 1):
         raise InputError(
-            f"{key}: {str(path)!r} begins with a variable, and paths are taken as they are written",
+            f"{key}: {str(path)!r} names a variable, and paths are taken as they are written",
             hint="write the path that the variable stands for there",
         )
-    return base / catalog.expand_home(path)
+    # Without `..` and doubled slashes: the tiers of a site are told by their paths.
+    return Path(os.path.normpath(base / catalog.expand_home(path)).replace("//", "/"))
 
 
 def _note_short_chain(recipe: Recipe, profile: ClusterProfile, needed: int | None, notes: list[str]) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pretrainctl import catalog
 from pretrainctl.errors import InputError
-from pretrainctl.schema import ClusterProfile, Geometry, Queue, Recipe
+from pretrainctl.schema import ClusterProfile, Estimate, Geometry, Queue, Recipe
 from pretrainctl.units import slurm_time
 from pretrainctl.workflows.plan.queues import source_of
 
-__all__ = ["count_cpus", "count_gpus", "directives"]
+__all__ = ["count_cpus", "count_gpus", "directives", "warn_of_idle_gpus"]
 
 
 def count_gpus(recipe: Recipe, profile: ClusterProfile, ranks_per_node: int) -> int:
@@ -49,6 +49,23 @@ def count_cpus(profile: ClusterProfile, ranks_per_node: int, gpus: int) -> int:
     return cpus
 
 
+def warn_of_idle_gpus(
+    profile: ClusterProfile, geometry: Geometry, gpus: int, costs: Estimate, warnings: list[str]
+) -> None:
+    """Say what is asked for and used by no rank: each rank takes one GPU, and an exclusive node is charged whole."""
+    taken = profile.node.gpus if profile.request.exclusive else gpus
+    used = min(gpus, geometry.tasks_per_node)
+    if taken <= used:
+        return
+    hours = costs.node_hours_per_job if costs.node_hours is None else costs.node_hours
+    said = "a job" if costs.node_hours is None else "to the target"
+    warnings.append(
+        f"{taken - used} of the {taken} GPUs of each node are used by no rank, which is {taken - used}/{taken} of "
+        f"{hours:.2f} node-hours {said}: each rank takes one; set resources.tasks_per_node={taken}"
+        + (f" and resources.gpus_per_node={taken}" if gpus < taken else "")
+    )
+
+
 def directives(
     recipe: Recipe, profile: ClusterProfile, queue: Queue, geometry: Geometry, cpus: int, gpus: int
 ) -> dict[str, str]:
@@ -87,6 +104,6 @@ def directives(
         "mail-user": profile.mail.user if profile.mail else None,
     }
     for option in profile.request.options:
-        key, _, value = option.lstrip("-").partition("=")
-        options[key] = value
+        key, _, value = option.removeprefix("--").partition("=")
+        options[key] = f"{options[key]},{value}" if key == "gres" and key in options else value
     return {key: value for key, value in options.items() if value is not None}

@@ -11,7 +11,7 @@ from pretrainctl.schema.cluster import Pythons
 from pretrainctl.schema.site import Tier
 from pretrainctl.workflows.plan.queues import source_of
 
-__all__ = ["check_storage", "site_environment"]
+__all__ = ["check_storage", "site_environment", "tier_of"]
 
 _OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")
 
@@ -68,10 +68,10 @@ def check_storage(recipe: Recipe, profile: ClusterProfile, runs: Path, notes: li
     if recipe.checkpoint.directory is not None:
         named.append(("checkpoint.directory", recipe.checkpoint.directory))
     elif recipe.program is None:
-        named.append(("the run folder, with its checkpoints, in", runs))
+        named.append(("the run folder, with its checkpoints, in", runs.absolute()))
     seen: set[str] = set()
     for key, path in named:
-        tier = _tier_of(path, profile)
+        tier = tier_of(path, profile)
         if tier is None:
             continue
         source = source_of(tier, profile)
@@ -86,7 +86,8 @@ def check_storage(recipe: Recipe, profile: ClusterProfile, runs: Path, notes: li
             notes.append(said)
 
 
-def _tier_of(path: Path, profile: ClusterProfile) -> Tier | None:
+def tier_of(path: Path, profile: ClusterProfile) -> Tier | None:
+    """The space of the site in which a path lies; None where it is in none that has a known path."""
     for tier in profile.storage:
         pattern = re.escape(tier.path.rstrip("/")).replace(r"\*", "[^/]+") if tier.path else None
         if pattern is not None and re.match(rf"{pattern}(/|$)", str(path)):

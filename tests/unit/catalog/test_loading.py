@@ -331,23 +331,24 @@ def test_no_file_is_anything_but_taken_or_refused(text):
 def test_what_differs_on_a_cluster_is_laid_over_the_rest_and_settings_over_both(write):
     path = write(
         "extends: quickstart\nresources: {nodes: 3}\nclusters:\n"
-        "  big: {resources: {nodes: 8}, data: {sequence_length: 128}}\n"
-        "  small: {resources: {nodse: 1}}\n"
+        "  leonardo: {resources: {nodes: 8}, data: {sequence_length: 128}}\n"
     )
     assert catalog.load_recipe(path).resources.nodes == 3
-    big = catalog.load_recipe(path, cluster="big")
+    big = catalog.load_recipe(path, clusters=["leonardo"])
     assert (big.resources.nodes, big.data.sequence_length) == (8, 128)
     assert big.resources.walltime == catalog.load_recipe("quickstart").resources.walltime
-    assert catalog.load_recipe(path, ["resources.nodes=2"], cluster="big").resources.nodes == 2
-    assert catalog.load_recipe(path, cluster="other").resources.nodes == 3
-    with pytest.raises(InputError, match=r"mine\.yaml:5: unknown key 'nodse' in resources"):
-        catalog.load_recipe(path, cluster="small")
+    assert catalog.load_recipe(path, ["resources.nodes=2"], clusters=["leonardo"]).resources.nodes == 2
+    assert catalog.load_recipe(path, clusters=["jupiter"]).resources.nodes == 3
+    broken = write("extends: quickstart\nclusters:\n  jupiter: {resources: {nodse: 1}}\n")
+    for clusters in ([], ["jupiter"], ["leonardo"]):
+        with pytest.raises(InputError, match=r"mine\.yaml:3: unknown key 'nodse' in resources"):
+            catalog.load_recipe(broken, clusters=clusters)
 
 
 def test_what_a_file_says_wins_over_the_clusters_of_the_file_that_it_extends(write):
-    shipped = catalog.load_recipe("llama-8b", cluster="leonardo")
+    shipped = catalog.load_recipe("llama-8b", clusters=["leonardo"])
     path = write("extends: llama-8b\nname: mine\nresources: {nodes: 16}\n")
-    mine = catalog.load_recipe(path, cluster="leonardo")
+    mine = catalog.load_recipe(path, clusters=["leonardo"])
     assert shipped.resources.nodes != 16
     assert (mine.resources.nodes, mine.resources.walltime) == (16, shipped.resources.walltime)
 
@@ -361,7 +362,7 @@ def test_sections_of_clusters_are_mappings(write, text):
 @pytest.mark.parametrize("cluster", sorted(set(catalog.names("cluster_profiles"))))
 @pytest.mark.parametrize("recipe", sorted(set(catalog.names("recipes"))))
 def test_every_shipped_recipe_loads_for_every_cluster(recipe, cluster):
-    assert catalog.load_recipe(recipe, cluster=cluster).name == recipe
+    assert catalog.load_recipe(recipe, clusters=[cluster]).name == recipe
 
 
 def test_the_home_of_nobody_is_refused() -> None:
@@ -400,3 +401,10 @@ def test_a_mail_type_is_one_of_slurms(value):
     if value:
         assert "is no mail type of Slurm (NONE, BEGIN, END" in message
     assert catalog.load_profile("sandbox", ["mail={type: 'end,TIME_LIMIT_90'}"]).mail.type == "end,TIME_LIMIT_90"
+
+
+def test_both_halves_of_an_escaped_character_are_one_and_half_of_it_is_refused(write) -> None:
+    settings = ['description="\\ud83e\\udd99"', 'environment={"A": "\\ud83e\\udd99"}']
+    assert catalog.load_recipe("quickstart", settings).description == "\N{LLAMA}"
+    with pytest.raises(InputError, match=r"is no valid text"):
+        catalog.load_recipe(write('extends: quickstart\nname: "\\ud83e"\n'))

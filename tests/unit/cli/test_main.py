@@ -286,3 +286,49 @@ def test_launch_warns_of_what_may_not_fit_before_it_asks(call, monkeypatch):
     assert "warning: model states" in call("launch", *tight, "--test-only")[2]
     _, out, _ = call("launch", *tight, "--test-only", "--json")
     assert "may not fit" in json.loads(out)["warnings"][0]
+
+
+@pytest.mark.parametrize("after", [0.0, 0.01, 0.03])
+def test_ctrl_c_while_the_command_starts_ends_with_130_and_no_traceback(after):
+    # The signal comes when Python begins to read the modules of the command, or a little later.
+    code = (
+        "import pretrainctl.__main__ as entry, sys, threading, os, signal\n"
+        "class Told:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'pretrainctl.cli':\n"
+        f"            threading.Timer({after}, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+        "sys.meta_path.insert(0, Told())\n"
+        "sys.argv = ['pretrainctl', 'plan', 'llama-8b', '-c', 'sandbox']\n"
+        "entry.main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 130, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_terminal_of_another_encoding_shows_codes_and_json_stays_json(encoding, tmp_path):
+    def run(*arguments):
+        return subprocess.run(
+            [sys.executable, "-m", "pretrainctl", *arguments, "-c", "sandbox", "--set", "name=\N{LLAMA}"],
+            env={**os.environ, "PYTHONIOENCODING": encoding},
+            cwd=tmp_path,
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+
+    for command in ("plan", "render"):
+        done = run(command, "quickstart")
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert rb"\U0001f999" in done.stdout
+    assert json.loads(run("plan", "quickstart", "--json").stdout)["name"] == "\N{LLAMA}"
+    assert b"no queue" in run("plan", "quickstart", "--set", "resources.queue=\N{LLAMA}").stderr
+
+
+@pytest.mark.parametrize("command", ["plan", "lint"])
+def test_a_name_that_no_file_system_takes_is_bad_input(call, command):
+    status, out, err = call(command, "x" * 300, "-c", "sandbox")
+    assert (status, out) == (2, "")
+    assert len(err.splitlines()) <= 2
+    assert "Traceback" not in err

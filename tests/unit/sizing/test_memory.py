@@ -109,4 +109,4 @@ def test_a_mixture_of_experts_as_mixtral_was_published():
 def test_time_of_a_step_and_of_a_save():
     assert seconds_per_step(1_000_000, 6e9, 10, 100e12) == pytest.approx(6.0)
     # 20 of 120 bytes by the first node, the rest by all four.
-    assert save_seconds(120, 4, 5.0, weights=20) == pytest.approx((20 + 25) / 5)
+    assert save_seconds(120, 4, 5.0, alone=20) == pytest.approx((20 + 25) / 5)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from pretrainctl.records.training import ModelShape
+from pretrainctl.sizing import checkpoint_bytes, count_parameters
+
 
 def numbers(restart):
     return [
@@ -29,6 +32,10 @@ def test_resume_is_bit_identical(trainer, stage, precision):
     assert trainer.tags() == ["global_step4", "global_step8"]
     assert not list(trainer.checkpoints.glob("replaced-*"))
     assert (trainer.checkpoints / "latest").read_text() == "global_step8"
+    # A plan's size of a checkpoint is that of the real one, which has names and shapes besides.
+    parameters = count_parameters(ModelShape(**trainer.settings["model"]))
+    size = sum(file.stat().st_size for file in (trainer.checkpoints / "global_step8").iterdir())
+    assert 0 <= size - checkpoint_bytes(parameters, precision, stage)[0] < 2 * parameters
     # Loss goes down on real text, from about ln(257).
     assert 5.3 < numbers(whole)[0][2] < 6.0
     assert numbers(whole)[-1][2] < numbers(whole)[0][2] - 0.5
