@@ -22,6 +22,7 @@ from pretrainctl.recovery.placement import Placement
 from pretrainctl.runs import folder, ledger
 from pretrainctl.runs.folder import RunFolder
 from pretrainctl.runs.state import fold
+from pretrainctl.runs.story import events_of, what_was_done
 from pretrainctl.slurm import nodes as node_names
 from pretrainctl.slurm.states import ending_signal
 from pretrainctl.units import show_duration
@@ -33,17 +34,6 @@ __all__ = ["Finding", "examine_logs", "examine_run"]
 
 _GOOD = {FailureClass.FINISHED.value, FailureClass.CHECKPOINTED.value}
 _VAGUE = {FailureClass.UNKNOWN.value, FailureClass.APPLICATION_ERROR.value, FailureClass.HANG.value}
-_TOLD = {
-    "node_dead",
-    "save_asked",
-    "hang",
-    "decided",
-    "checkpoint_gate",
-    "restart_started",
-    "attempt_ended",
-    "finished",
-    "stopped",
-}
 _CANCELLED_LOOKS_LIKE = {FailureClass.CHECKPOINTED.value, FailureClass.UNKNOWN.value}
 """How an attempt ends that `pretrainctl cancel` took the job of, as far as it could see itself."""
 _STALLED_AFTER = 1800.0
@@ -177,7 +167,7 @@ class _Case:
             run=self.run.record.name,
             attempt=owner.attempt,
             restart=restart,
-            done=_done(told, restart),
+            done=what_was_done(told, restart),
             notes=(*self.notes, *self._breaks(owner.attempt, restart)),
         )
 
@@ -227,7 +217,7 @@ class _Case:
 
     def _fresh(self, owner: AttemptRecord, restart: int, told: Sequence[Event], hang: str = "") -> Diagnosis:
         """From all that is in the folder, the whole log among it."""
-        between = _between(told, restart)
+        between = events_of(told, restart)
         last = restart == self.run.restarts(owner.attempt)[-1]
         job = self.jobs.get(owner.job_id) if last else None
         started = [event for event in told if event.kind == "restart_started" and event.data.get("restart") == restart]
@@ -311,31 +301,6 @@ class _Case:
     def _alive(self, job_id: int) -> bool:
         """Whether the job may still run; where Slurm does not say, it may."""
         return job_id not in self.jobs or self.jobs[job_id].state.alive is not False
-
-
-def _between(told: Sequence[Event], restart: int) -> list[Event]:
-    """The events of an attempt while a restart ran, and after it until the next one started."""
-    within: list[Event] = []
-    current: int | None = None
-    for event in told:
-        if event.kind == "restart_started":
-            current = event.data.get("restart")
-        elif current == restart:
-            within.append(event)
-    return within
-
-
-def _done(told: Sequence[Event], restart: int | None) -> tuple[str, ...]:
-    """What pretrainctl did about an end, up to the next start."""
-    if restart is None:
-        return tuple(event.message for event in told if event.kind in _TOLD)
-    ends = [event.sequence for event in told if event.kind == "restart_ended" and event.data.get("restart") == restart]
-    after = [event for event in told if ends and event.sequence > ends[0] and event.kind in _TOLD]
-    starts = [index for index, event in enumerate(after) if event.kind == "restart_started"]
-    noticed = [event for event in _between(told, restart) if event.kind in {"node_dead", "save_asked", "hang"}]
-    messages = [event.message for event in (*noticed, *(after[: starts[0] + 1] if starts else after))]
-    # The end of an attempt says again what was decided.
-    return tuple(text for index, text in enumerate(messages) if not any(text in said for said in messages[:index]))
 
 
 def _finding(diagnosis: Diagnosis, rule: RecoveryRule | None = None) -> Finding:

@@ -76,6 +76,7 @@ RECIPE = {
 }
 RECIPE["checkpoint"]["directory"] = "/e/project1/ckpt"
 RECIPE["resources"]["queue"] = "booster"
+RECIPE["recovery"] = {"policies": {"gpu_oom": "stop"}}
 PROGRAM = {
     "argv": ["{python}", "train.py"],
     "checkpoint": {"directory": "{run_dir}/out", "layout": "deepspeed"},

@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from pretrainctl import catalog
-from pretrainctl.schema import ClusterProfile, Plan, Recipe, cluster, plan, recipe
+from pretrainctl.schema import ClusterProfile, Plan, Recipe, cluster, plan, recipe, watching
 from pretrainctl.schema.base import Count, Limit, Part, Seconds, SlurmWord, Text, TimeLimit, VariableName
 from pretrainctl.schema.recipe import GlobalBatch
 from pretrainctl.workflows.plan import make_plan
@@ -88,7 +88,7 @@ def test_a_batch_is_written_as_it_is_typed():
 def sections():
     return [
         model
-        for module in (recipe, cluster, plan)
+        for module in (recipe, cluster, plan, watching)
         for _, model in inspect.getmembers(module, inspect.isclass)
         if issubclass(model, BaseModel) and model.__module__ == module.__name__
     ]

@@ -1,0 +1,46 @@
+"""What an attempt wrote down about one of its restarts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pretrainctl.records.run import Event
+
+__all__ = ["events_of", "what_was_done"]
+
+_TOLD = {
+    "node_dead",
+    "save_asked",
+    "hang",
+    "decided",
+    "checkpoint_gate",
+    "restart_started",
+    "attempt_ended",
+    "finished",
+    "stopped",
+}
+
+
+def events_of(told: Sequence[Event], restart: int) -> list[Event]:
+    """The events of an attempt while a restart ran, and after it until the next one started."""
+    within: list[Event] = []
+    current: int | None = None
+    for event in told:
+        if event.kind == "restart_started":
+            current = event.data.get("restart")
+        elif current == restart:
+            within.append(event)
+    return within
+
+
+def what_was_done(told: Sequence[Event], restart: int | None) -> tuple[str, ...]:
+    """What pretrainctl did about an end, up to the next start."""
+    if restart is None:
+        return tuple(event.message for event in told if event.kind in _TOLD)
+    ends = [event.sequence for event in told if event.kind == "restart_ended" and event.data.get("restart") == restart]
+    after = [event for event in told if ends and event.sequence > ends[0] and event.kind in _TOLD]
+    starts = [index for index, event in enumerate(after) if event.kind == "restart_started"]
+    noticed = [event for event in events_of(told, restart) if event.kind in {"node_dead", "save_asked", "hang"}]
+    messages = [event.message for event in (*noticed, *(after[: starts[0] + 1] if starts else after))]
+    # The end of an attempt says again what was decided.
+    return tuple(text for index, text in enumerate(messages) if not any(text in said for said in messages[:index]))
