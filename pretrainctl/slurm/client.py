@@ -29,7 +29,7 @@ from pretrainctl.slurm.parse import (
     parse_steps,
     scontrol_job,
 )
-from pretrainctl.slurm.refusals import Retry, read_refusal
+from pretrainctl.slurm.refusals import Retry, one_line, read_refusal
 from pretrainctl.slurm.sinfo import SINFO_FORMAT, NodeState, parse_sinfo
 from pretrainctl.slurm.site import Partition, parse_config, parse_partitions
 
@@ -109,7 +109,7 @@ class Slurm:
             if status == 0:
                 break
         raise SlurmError(
-            f"sbatch named no job, and Slurm knows none named {job_name}: {_words(stderr)}",
+            f"sbatch named no job, and Slurm knows none named {job_name}: {one_line(stderr)}",
             hint=_HINT_LOOK,
             status=status,
             stdout=stdout,
@@ -135,7 +135,7 @@ class Slurm:
         refusal = read_refusal(stderr)
         what = "Slurm refused the job" if refusal.spoke else "Slurm could not be asked"
         return SlurmError(
-            f"{what}: {_words(stderr or stdout)}",
+            f"{what}: {one_line(stderr or stdout)}",
             hint=refusal.hint,
             status=status,
             stdout=stdout,
@@ -176,8 +176,9 @@ class Slurm:
         for chosen in _filters(ids, names):
             found.update({job.job_id: job for job in self._squeue((chosen, "--states=all"))})
         ended = [job_id for job_id in ids if job_id not in found or found[job_id].state.alive is False]
+        complete = not names and found.keys() >= set(ids)
         for chosen in _filters(ended, names):
-            for job_id, accounted in self._accounted(chosen, since, found).items():
+            for job_id, accounted in self._accounted(chosen, since, found, complete=complete).items():
                 shown = found.get(job_id)
                 if shown is None and job_id in ids and accounted.state.alive is not False:
                     # The controller has no such job: accounting lost its end, as it does ("runaway jobs").
@@ -187,12 +188,15 @@ class Slurm:
                     found[job_id] = accounted
         return found
 
-    def _accounted(self, chosen: str, since: float | None, found: Mapping[int, Job]) -> dict[int, Job]:
-        """The newest starts that accounting knows, or the controller where there is no accounting."""
+    def _accounted(
+        self, chosen: str, since: float | None, found: Mapping[int, Job], *, complete: bool
+    ) -> dict[int, Job]:
+        """The newest starts that accounting knows; the controller's word where there is none, or it does not answer
+        and `found` is all that was asked for."""
         try:
             histories = self._sacct(chosen, since, "--allocations")
         except SlurmError as error:
-            if "accounting storage is disabled" not in error.stderr.lower():
+            if not complete and "accounting storage is disabled" not in error.stderr.lower():
                 raise
             return self._show(job.job_id for job in found.values() if job.state.alive is False)
         return {job_id: starts[-1] for job_id, starts in histories.items()}
@@ -261,7 +265,7 @@ class Slurm:
         return parse_sacct(self._ask(argv), timezone.utc)
 
     def _show(self, ids: Iterable[int]) -> dict[int, Job]:
-        jobs = [scontrol_job(fields, timezone.utc) for job_id in ids for fields in self._show_fields(job_id)]
+        jobs = (scontrol_job(fields, timezone.utc) for job_id in ids for fields in self._show_fields(job_id))
         return {job.job_id: job for job in jobs}
 
     def _show_fields(self, job_id: int) -> list[dict[str, str]]:
@@ -315,7 +319,7 @@ class Slurm:
         if any(words in done.stderr.lower() for words in nothing):
             return done.stdout
         raise SlurmError(
-            f"{argv[0]} failed with status {done.status}: {_words(done.stderr)}",
+            f"{argv[0]} failed with status {done.status}: {one_line(done.stderr)}",
             hint=read_refusal(done.stderr).hint,
             status=done.status,
             stdout=done.stdout,
@@ -341,10 +345,3 @@ def _filters(ids: Sequence[int], names: Sequence[str]) -> list[str]:
     by_id = [f"--jobs={','.join(str(job_id) for job_id in ids)}"] if ids else []
     by_name = [f"--name={','.join(names)}"] if names else []
     return by_id + by_name
-
-
-def _words(text: str) -> str:
-    """What a command said, on one line: its errors where it marks them, else all."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    errors = [line.partition("error: ")[2] for line in lines if "error: " in line]
-    return "; ".join(errors or lines) or "no reason given"

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["REFUSALS", "Refusal", "RefusalClass", "Retry", "read_refusal"]
+__all__ = ["REFUSALS", "Refusal", "RefusalClass", "Retry", "one_line", "read_refusal"]
 
 
 class RefusalClass(Enum):
@@ -148,3 +148,10 @@ def read_refusal(text: str) -> Refusal:
         if re.search(refusal.pattern, text, re.IGNORECASE):
             return refusal
     return _UNKNOWN
+
+
+def one_line(text: str) -> str:
+    """What a command said, on one line: its errors where it marks them, else all."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line.partition("error: ")[2] for line in lines if "error: " in line]
+    return "; ".join(errors or lines) or "no reason given"

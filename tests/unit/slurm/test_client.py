@@ -193,6 +193,15 @@ def test_without_accounting_the_controller_is_asked(slurm_with):
     assert jobs[1].state.alive
 
 
+def test_while_accounting_is_away_the_controller_tells_how_a_job_that_it_knows_has_ended(slurm_with):
+    slurm, _, _ = slurm_with(
+        ("squeue", queue_line(2, "FAILED")),
+        ("sacct", "", "sacct: error: slurm_persist_conn_open: Connection refused\n", 1),
+        ("scontrol", "JobId=2 JobName=run-1 UserId=u(31001) JobState=FAILED Restarts=1 ExitCode=3:0\n"),
+    )
+    assert slurm.jobs([2])[2].exit_code == 3
+
+
 @pytest.mark.parametrize("program", ["squeue", "sacct"])
 def test_a_query_that_fails_is_an_error_never_no_jobs(slurm_with, program):
     failed = (program, "", f"{program}: error: Unable to contact slurm controller\n", 1)
