@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from collections.abc import Sequence
 from pathlib import Path
 
 from pretrainctl.errors import CheckpointError, PretrainctlError, SlurmError, UnreadableError
@@ -68,8 +69,7 @@ def run_attempt(run_dir: Path) -> int:
         {"job_id": record.job_id, "slurm_restart": record.slurm_restart},
     )
     chain.adopt(attempt)
-    for path in moved:
-        attempt.event("set_aside", f"an unreadable event was set aside as {path.name}", {"path": str(path)})
+    _tell_set_aside(attempt, moved)
     try:
         patience.until("the ledger", attempt.write_events)
         other = patience.until("Slurm's word on earlier attempts", lambda: _find_rival(attempt))
@@ -93,6 +93,11 @@ def run_attempt(run_dir: Path) -> int:
             FailureClass.UNKNOWN.value,
         )
     return _leave(attempt, chain, patience, decision, failure_class)
+
+
+def _tell_set_aside(attempt: Attempt, moved: Sequence[Path]) -> None:
+    for path in moved:
+        attempt.event("set_aside", f"an unreadable event was set aside as {path.name}", {"path": str(path)})
 
 
 def _is_over(run: RunFolder) -> bool:
@@ -163,6 +168,7 @@ def _train(attempt: Attempt, watch: NodeWatch, chain: Chain, nodes: NodeChoice) 
         restart = Restart(attempt, watch, chain, number, usable[:needed], resume_tag)
         patience.until("the run folder, and Slurm", restart.prepare)
         end = restart.run()
+        _tell_set_aside(attempt, patience.until("the ledger", lambda: ledger.set_aside_unreadable(attempt.run.path)))
         diagnosis = restart.resumed.from_scratch or diagnose(
             evidence_of(
                 restart.folder,
