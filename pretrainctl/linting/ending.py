@@ -14,7 +14,7 @@ from pretrainctl.linting.variables import settings
 __all__ = ["RULES"]
 
 
-_TELLING = frozenset({"true", ":", "echo", "printf", "date", "sleep", "logger", "mail", "mailx", "hostname"})
+_TELLING = frozenset({"true", ":", "echo", "printf", "date", "sleep", "logger", "mail", "mailx", "hostname", "tee"})
 """Commands that end well whatever the training did, and leave nothing by which others learn of it."""
 
 

@@ -606,6 +606,12 @@ GENERAL = [
     ),
     (
         "status-lost",
+        JOB + "set -o pipefail\nsrun -K1 python a.py | tee log || true\n",
+        5,
+        JOB + "set -o pipefail\nsrun -K1 python a.py | tee log || exit 1\n",
+    ),
+    (
+        "status-lost",
         JOB + "if srun -K1 python a.py; then echo ok; else echo failed; fi\n",
         4,
         JOB + "if srun -K1 python a.py; then echo ok; else echo failed; exit 1; fi\n",
