@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pretrainctl.linting import ending, internet, launching, network, requests, script, site
+from pretrainctl.linting import ending, internet, launching, network, queues, requests, script, site
 from pretrainctl.linting.batch import Batch
 from pretrainctl.linting.findings import Finding, Rule
 from pretrainctl.schema import ClusterProfile
@@ -14,6 +14,7 @@ RULES: tuple[Rule, ...] = (
     *launching.RULES,
     *ending.RULES,
     *network.RULES,
+    *queues.RULES,
     *site.RULES,
     *internet.RULES,
 )

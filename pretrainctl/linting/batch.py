@@ -15,16 +15,13 @@ from pretrainctl.linting import script as bash
 from pretrainctl.linting.allocation import Allocation
 from pretrainctl.linting.header import Directive
 from pretrainctl.linting.options import read_options
+from pretrainctl.linting.programs import unwrapped
 from pretrainctl.linting.script import Assignment, Command, Place, Script, Word
 from pretrainctl.schema import ClusterProfile
 from pretrainctl.units import Limit, parse_requested_time
 
-__all__ = ["LAUNCHERS", "Batch", "Launch", "launcher"]
+__all__ = ["Batch", "Launch"]
 
-LAUNCHERS = ("torchrun", "deepspeed", "mpirun", "mpiexec", "accelerate")
-"""Programs that start ranks themselves."""
-
-_WRAPPERS = ("exec", "time", "nohup", "command", "builtin", "env", "timeout", "stdbuf", "nice", "numactl", "setsid")
 _TRIVIAL = frozenset(
     {"hostname", "nvidia-smi", "rocm-smi", "date", "echo", "printf", "mkdir", "rm", "cp", "mv", "ls", "cat", "sleep"}
     | {"true", "env", "uname", "df", "free", "head", "tail", "grep", "awk", "sed", "sort", "uniq", "wc", "tr", "cut"}
@@ -81,6 +78,15 @@ class Batch:
     def allocation(self) -> Allocation:
         """What the directives ask for in numbers."""
         return Allocation({name: directive.value for name, directive in self.options.items()})
+
+    def value(self, name: str) -> str | None:
+        """The value of a directive; None where it is not given."""
+        return self.options[name].value if name in self.options else None
+
+    @property
+    def last_line(self) -> int:
+        """Where a directive could be added."""
+        return max((directive.line for directive in self.script.header.directives), default=1)
 
     def number(self, name: str) -> int | None:
         """The value of a directive as a whole number; None where it is not one."""
@@ -211,10 +217,7 @@ class Batch:
         return tuple(launch for launch in self.launches if launch.trains)
 
     def _after_wrappers(self, command: Command) -> list[str]:
-        words = self._split(command)
-        while words and (words[0] in _WRAPPERS or re.match(r"\w+=|-|\d+[smhd]?$", words[0])):
-            words.pop(0)
-        return words
+        return list(unwrapped(self._split(command)))
 
     def _split(self, command: Command) -> list[str]:
         """The words of a command as the shell makes them of its own variables."""
@@ -265,26 +268,3 @@ def _shell_split(text: str) -> list[str]:
         return shlex.split(text)
     except ValueError:
         return text.split()
-
-
-def launcher(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]] | None:
-    """The launcher that a command starts, and its arguments; None where it starts none.
-
-    A launcher's name as the value of an option (`--launcher deepspeed`) or of a program (`python train.py mpirun`)
-    is none.
-    """
-    for index, word in enumerate(words):
-        name = word.rsplit("/", 1)[-1]
-        before = words[index - 1] if index else ""
-        if name in LAUNCHERS and not (before.startswith("-") and "=" not in before):
-            return name, words[index + 1 :]
-        if re.match(r"python[0-9.]*$", name):
-            rest = words[index + 1 :]
-            if "-m" in rest and rest[rest.index("-m") + 1 :]:
-                module, arguments = rest[rest.index("-m") + 1], rest[rest.index("-m") + 2 :]
-                if module in ("torch.distributed.run", "torch.distributed.launch"):
-                    return "torchrun", arguments
-            return None
-        if name.endswith((".py", ".sh")):
-            return None
-    return None

@@ -5,12 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from pretrainctl.linting.batch import Batch, launcher
+from pretrainctl.linting.batch import Batch
 from pretrainctl.linting.findings import Hit, Rule
+from pretrainctl.linting.programs import launcher, program
 from pretrainctl.linting.script import Command
 from pretrainctl.linting.variables import settings
 
 __all__ = ["RULES"]
+
+
+_TELLING = frozenset({"true", ":", "echo", "printf", "date", "sleep", "logger", "mail", "mailx", "hostname", "tee"})
+"""Commands that end well whatever the training did, and leave nothing by which others learn of it."""
 
 
 def _long(batch: Batch) -> tuple[Command, ...]:
@@ -21,9 +26,18 @@ def _long(batch: Batch) -> tuple[Command, ...]:
     return tuple(
         command
         for command in batch.script.commands
-        if not command.place.substitution
-        and (launcher(command.values) or re.match(r"python[0-9.]*$", command.name))
-        and "-c" not in command.values[1:2]
+        if not command.place.substitution and (launcher(command.values) or _python(program(command.values)))
+    )
+
+
+def _python(words: tuple[str, ...]) -> bool:
+    """Whether this is Python with a program, and not with a text or a tool of its own."""
+    tool = words[1:2] == ("-m",) and words[2:3] in (("pip",), ("venv",), ("ensurepip",))
+    return (
+        bool(words)
+        and bool(re.fullmatch(r"(.*/)?python[0-9.]*", words[0]))
+        and words[1:2] not in (("-c",), ("-V",), ("--version",))
+        and not tool
     )
 
 
@@ -81,6 +95,7 @@ def _status_hidden_by_pipe(batch: Batch) -> Iterator[Hit]:
 
 def _status_lost(batch: Batch) -> Iterator[Hit]:
     """A script's status is its last command's. Source: bash(1); seen as COMPLETED after a failure."""
+    yield from _status_excused(batch)
     for command in _long(batch)[-1:]:
         place, own = command.place, batch.script.statements[command.place.statement].text
         if place.guarded or place.function or place.loop or place.background or command.name == "exec":
@@ -105,6 +120,41 @@ def _status_lost(batch: Batch) -> Iterator[Hit]:
         )
 
 
+def _status_excused(batch: Batch) -> Iterator[Hit]:
+    """`||`, `!` or a condition takes the failure of every training, and nothing in or after its statement fails.
+
+    Source: bash(1), Lists and Compound Commands. What a loop tries again, and what others may read, is not judged.
+    """
+    long = _long(batch)
+    if not all(command.place.excused for command in long) or any(
+        "exit" in _handler(batch, t) for t in _traps(batch, "EXIT")
+    ):
+        return
+    for command in long[-1:]:
+        place, last = command.place, batch.script.statements[-1]
+        if place.function or place.loop or place.background:
+            continue
+        at = batch.script.commands.index(command)
+        after = [
+            each for each in batch.script.commands[at + 1 :] if not each.place.function and not each.place.substitution
+        ]
+        noted = any(
+            each.place.statement == place.statement and each.line >= command.line for each in batch.script.assignments
+        )
+        if noted or last.text.startswith(("[", "((", "!")) or not all(map(_ends_well, after)):
+            continue
+        yield (
+            command.line,
+            "the status of the training is looked at and dropped: a failed training ends as COMPLETED 0:0",
+            'srun ... || exit $?; or status=$? there, and exit "$status" at the end',
+        )
+
+
+def _ends_well(command: Command) -> bool:
+    """Whether a command tells something, or ends the script with the status of what it told."""
+    return command.name in _TELLING or command.values in (("wait",), ("exit",), ("exit", "0"), ("exit", "$?"))
+
+
 def _exits_after(batch: Batch, command: Command) -> bool:
     """Whether the same statement, such as the branch of an `if`, hands the status on with a bare `exit`."""
     same = [each for each in batch.script.commands if each.place.statement == command.place.statement]
@@ -122,7 +172,7 @@ def _signal(batch: Batch) -> tuple[int, bool, str] | None:
 
 
 def _traps(batch: Batch, name: str) -> list[Command]:
-    numbers = {"HUP": "1", "INT": "2", "USR1": "10", "USR2": "12", "TERM": "15"}
+    numbers = {"HUP": "1", "INT": "2", "USR1": "10", "USR2": "12", "TERM": "15", "EXIT": "0"}
     names = {name, f"SIG{name}", numbers.get(name, name)}
     return [
         command

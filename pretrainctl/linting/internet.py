@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from pretrainctl.linting.batch import Batch
 from pretrainctl.linting.findings import Hit, Rule, source
+from pretrainctl.linting.programs import launcher, program, python_script
 from pretrainctl.linting.variables import settings
 
 __all__ = ["RULES"]
@@ -19,6 +20,8 @@ _PROXY = re.compile(r"\b(https?_proxy|all_proxy)=|\bproxychains", re.IGNORECASE)
 _OFFLINE_MODE = re.compile(r"wandb[-_.]?mode\b['\"]?[ =:]+['\"]?(offline|disabled|dryrun)", re.IGNORECASE)
 _OFFLINE_OTHERWISE = re.compile(r"\bWANDB_DISABLED=['\"]?(true|1)|\bwandb (offline|disabled)\b", re.IGNORECASE)
 _AHEAD = "do it before the job, on a node that has internet, and keep the result on a file system that the job sees"
+_AFTER = "do it after the job, on a node that has internet"
+_SENDS = re.compile(r" (push|upload|sync)`")
 
 
 def _no_internet(batch: Batch) -> Iterator[Hit]:
@@ -34,7 +37,7 @@ def _no_internet(batch: Batch) -> Iterator[Hit]:
     for command, words in batch.programs:
         what = _reaching_out(batch, words)
         if what:
-            yield command.line, f"{what}: {where}", _AHEAD
+            yield command.line, f"{what}: {where}", _AFTER if _SENDS.search(what) else _AHEAD
     line = _wandb_online(batch, text)
     if line is not None:
         yield line, f"W&B is not told to be offline: {where}", "export WANDB_MODE=offline, and `wandb sync` later"
@@ -54,8 +57,7 @@ def _reaching_out(batch: Batch, words: Sequence[str]) -> str | None:
         fetches = verb in ("install", "download", "sync", "create", "update", "add")
         return f"`{name} {verb}`" if fetches and not local else None
     if name == "git":
-        far = verb in ("pull", "fetch") and not any(word.startswith(("/", ".", "file:")) for word in rest)
-        return f"`git {verb}`" if far or (verb == "clone" and any(map(_REMOTE.match, rest))) else None
+        return _git(rest)
     if name in ("wget", "curl", "aria2c"):
         return f"`{name}`" if any(_REMOTE.search(word) for word in rest) else None
     if name in ("huggingface-cli", "hf"):
@@ -65,6 +67,20 @@ def _reaching_out(batch: Batch, words: Sequence[str]) -> str | None:
     if name in ("singularity", "apptainer", "docker", "podman", "enroot"):
         return f"`{name} {verb}` of an image elsewhere" if verb == "pull" or any(map(_IMAGE.match, rest)) else None
     return None
+
+
+def _git(words: Sequence[str]) -> str | None:
+    """What git fetches or sends: to the remote of a clone, which is mostly elsewhere, unless a path is named."""
+    while words and words[0].startswith("-"):
+        words = words[2 if words[0] in ("-C", "-c", "--git-dir", "--work-tree") else 1 :]
+    verb, rest = (words[0], words[1:]) if words else ("", ())
+    if verb in ("lfs", "submodule", "remote") and rest:
+        far = rest[0] in {"lfs": ("pull", "fetch", "push"), "submodule": ("update",), "remote": ("update",)}[verb]
+        verb = f"{verb} {rest[0]}"
+    else:
+        far = verb in ("pull", "fetch", "push", "ls-remote") and "--help" not in rest
+    far = far and not any(word.startswith(("/", ".", "file:")) for word in rest)
+    return f"`git {verb}`" if far or (verb == "clone" and any(map(_REMOTE.match, rest))) else None
 
 
 def _is_here(words: Sequence[str]) -> bool:
@@ -85,12 +101,32 @@ def _wandb_online(batch: Batch, text: str) -> int | None:
     if any(command.name in ("source", ".") for command in batch.script.commands):
         return None
     named = [each.line for each in batch.assigned("WANDB_PROJECT", "WANDB_API_KEY", "WANDB_ENTITY", "WANDB_NAME")]
-    named += [
-        command.line
-        for command, words in batch.programs
-        if any(re.match(r"--?(use[-_])?wandb|--report[-_]to=wandb$|wandb$", word) for word in words[1:])
-    ]
+    named += [command.line for command, words in batch.programs if _may_train(words) and _names_wandb(words)]
     return min(named, default=None)
+
+
+def _names_wandb(words: Sequence[str]) -> bool:
+    """Whether an option of a program asks for W&B; a folder of that name does not."""
+    option = ""
+    for word in words[1:]:
+        option = word if word.startswith("-") else option
+        if re.match(r"--?(use[-_])?wandb|--(report[-_]to|\w*logger|\w*tracker)=wandb$", word):
+            return True
+        if word == "wandb" and re.search(r"report|logger|track", option):
+            return True
+    return False
+
+
+def _may_train(words: Sequence[str]) -> bool:
+    """Whether a command may be a training: Python, a launcher, a script, a program of the user's own."""
+    started = program(words)
+    if not started or launcher(words) or python_script(words):
+        return bool(started)
+    module = started[2] if started[1:2] == ("-m",) and len(started) > 2 else ""
+    if re.fullmatch(r"(.*/)?python[0-9.]*", started[0]):
+        return module not in ("", "pip", "wandb", "venv")
+    shell = started[0].rsplit("/", 1)[-1] in ("bash", "sh", "zsh")
+    return shell or re.match(r"\$|\.{1,2}/|.*\.(sh|py)$", started[0]) is not None
 
 
 RULES = (Rule("no-internet", "error", _no_internet),)

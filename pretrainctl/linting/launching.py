@@ -7,14 +7,24 @@ from collections.abc import Iterator
 
 from pretrainctl.linting import script as bash
 from pretrainctl.linting.allocation import Allocation
-from pretrainctl.linting.batch import Batch, Launch, launcher
+from pretrainctl.linting.batch import Batch, Launch
 from pretrainctl.linting.findings import Hit, Rule, source
+from pretrainctl.linting.programs import launcher, program, python_script
 from pretrainctl.linting.variables import settings
 
 __all__ = ["RULES"]
 
 _PER_TASK = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID")
 """Differ from task to task; in the batch shell they are those of the batch task: 0."""
+_REACH = frozenset(
+    {"srun", "ssh", "pdsh", "clush", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "prun", "parallel"}
+    | {"xargs", "horovodrun", "ray", "dask", "flux", "sbatch"}
+)
+"""Programs that start others on more nodes, or may."""
+_OPAQUE = re.compile(r"(.*/)?(bash|sh|zsh|dash)$|eval$|(?!.*/python[0-9.]*$).*[/$]|.*\.(sh|bash)$")
+"""Programs that may start others unseen: shells with a text or a file, and those of the user's own."""
+_STARTS_OTHERS = re.compile(r"launch|submit|supervis|orchestr|schedul|driver|slurm|srun|host|node_?list", re.IGNORECASE)
+"""In the name or the arguments of a Python program that may itself start others."""
 
 
 def _srun_cpus_per_task(batch: Batch) -> Iterator[Hit]:
@@ -109,8 +119,8 @@ def _deepspeed_ssh(batch: Batch) -> Iterator[Hit]:
     Source: DeepSpeed launcher/runner.py and multinode_runner.py.
     """
     inside = {launch.command for launch in batch.launches}
-    for command in batch.script.commands:
-        found = launcher(command.values)
+    for command, words in batch.programs:
+        found = launcher(words)
         if not batch.multi_node or command in inside or found is None or found[0] != "deepspeed":
             continue
         if (_option(found[1], "launcher") or "pdsh") == "pdsh" and _option(found[1], "no_ssh") is None:
@@ -124,22 +134,67 @@ def _deepspeed_ssh(batch: Batch) -> Iterator[Hit]:
             )
 
 
+def _reaches_others(batch: Batch) -> bool:
+    """Whether anything in the script may start programs on other nodes."""
+    values = [command.values for command in batch.script.commands]
+    values += [tuple(each.value.value.split()) for each in batch.script.assignments if each.value]
+    return bool(batch.launches) or any(_REACH & {word.rsplit("/", 1)[-1] for word in words} for words in values)
+
+
+def _by_other_means(found: tuple[str, tuple[str, ...]] | None) -> bool:
+    """Whether accelerate may start other nodes through deepspeed, as its options or a file of them may say."""
+    words = found[1] if found and found[0] == "accelerate" else ()
+    return any("deepspeed" in word or re.match(r"--config[-_]file", word) for word in words)
+
+
 def _one_node_launch(batch: Batch) -> Iterator[Hit]:
-    """The batch script runs on the first node only. Source: sbatch(1)."""
-    reach = ("srun", "ssh", "pdsh", "clush", "mpirun", "mpiexec", "parallel", "xargs")
-    if not batch.multi_node or any(set(command.values) & set(reach) for command in batch.script.commands):
+    """The batch script runs on the first node only. Source: sbatch(1).
+
+    Torchrun and `accelerate launch` start the ranks of their own node. Source: their own documentation.
+    """
+    if not batch.multi_node or _reaches_others(batch):
         return
-    for command in batch.script.commands:
-        found = launcher(command.values)
-        if found and found[0] == "torchrun":
+    for command, words in batch.programs:
+        found = launcher(words)
+        if found and found[0] in ("torchrun", "accelerate") and not _by_other_means(found):
+            name = "torchrun" if found[0] == "torchrun" else "accelerate launch"
             yield (
                 command.line,
                 (
-                    f"the batch script runs on the first of {batch.nodes} nodes only: this torchrun waits for the "
+                    f"the batch script runs on the first of {batch.nodes} nodes only: this {name} waits for the "
                     "others in vain, or trains alone"
                 ),
-                "srun --ntasks-per-node=1 torchrun ...",
+                f"srun --ntasks-per-node=1 {name} ...",
             )
+
+
+def _one_node_training(batch: Batch) -> Iterator[Hit]:
+    """Nothing of the script leaves the first node. Source: sbatch(1).
+
+    Nothing is said where it runs what may start the others: a launcher, another script, a program not seen here.
+    """
+    if not batch.multi_node or _reaches_others(batch):
+        return
+    last = None
+    for command, words in batch.programs:
+        found, script, started = launcher(words), python_script(words), program(words)
+        if _by_other_means(found) and not any("deepspeed" in word for word in words):
+            last = command
+        elif found or (started and not script and _OPAQUE.match(started[0])):
+            return
+        elif script:
+            if _STARTS_OTHERS.search(" ".join((script[0].rsplit("/", 1)[-1], *script[1:]))):
+                return
+            last = command
+    if last is not None:
+        yield (
+            last.line,
+            (
+                f"the batch script runs on the first of {batch.nodes} nodes only, and nothing in it starts anything on "
+                "the others: they idle, or are waited for"
+            ),
+            "srun python ..., or one node",
+        )
 
 
 def _task_variable_on_batch_host(batch: Batch) -> Iterator[Hit]:
@@ -249,6 +304,7 @@ RULES = (
     Rule("double-launch", "error", _double_launch),
     Rule("deepspeed-ssh", "warning", _deepspeed_ssh),
     Rule("one-node-launch", "error", _one_node_launch),
+    Rule("one-node-training", "warning", _one_node_training),
     Rule("task-variable-on-batch-host", "error", _task_variable_on_batch_host),
     Rule("unexported-variable", "error", _unexported_variable),
     Rule("survivors-wait", "warning", _survivors_wait),

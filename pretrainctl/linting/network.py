@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from pretrainctl.linting.batch import Batch, launcher
+from pretrainctl.linting.batch import Batch
 from pretrainctl.linting.findings import Hit, Rule
+from pretrainctl.linting.programs import launcher
 from pretrainctl.linting.variables import Setting, settings
 from pretrainctl.units import show_duration
 

@@ -43,6 +43,8 @@ class Place:
     """Its exit status is not the last of its pipeline."""
     guarded: bool = False
     """Its exit status is looked at: a condition, `!`, `&&`, `||`."""
+    excused: bool = False
+    """Its failure is not that of its statement: a condition, `!`, `||`."""
     loop: bool = False
     conditional: bool = False
     """It does not run in every case: a branch, or behind `&&` or `||`."""
@@ -210,6 +212,7 @@ class _Reader:
                 place,
                 background=place.background or after == "&",
                 guarded=place.guarded or child.id in condition,
+                excused=place.excused or child.id in condition,
                 loop=place.loop or loop,
                 conditional=place.conditional or (branch and child.id not in condition),
             )
@@ -251,12 +254,13 @@ class _Reader:
 
     def _list(self, node: tree_sitter.Node, place: Place) -> None:
         left, *rest = node.named_children
-        self.visit(left, replace(place, guarded=True))
+        excused = place.excused or any(child.type == "||" for child in node.children)
+        self.visit(left, replace(place, guarded=True, excused=excused))
         for part in rest:
             self.visit(part, replace(place, conditional=True))
 
     def _negated(self, node: tree_sitter.Node, place: Place) -> None:
-        self.block(node, replace(place, guarded=True))
+        self.block(node, replace(place, guarded=True, excused=True))
 
     def _substitution(self, node: tree_sitter.Node, place: Place) -> None:
         self.block(node, replace(place, substitution=True))

@@ -83,7 +83,9 @@ TRAP = "trap 'echo got USR1; touch $RUN/STOP; scontrol requeue $SLURM_JOB_ID' US
             '#SBATCH --signal=USR1@300\nsrun -K1 bash -c "python train.py"\n', {}, id="python has its own handler"
         ),
         pytest.param(
-            "#SBATCH --signal=B:USR1@300\npython train.py\n", {"signal-not-trapped": 4}, id="python hears nothing"
+            "#SBATCH --signal=B:USR1@300\npython train.py\n",
+            {"signal-not-trapped": 4, "one-node-training": 5},
+            id="python hears nothing",
         ),
     ],
 )
@@ -132,3 +134,44 @@ def test_without_a_qos_the_limits_are_those_of_the_queue_that_has_none():
     leonardo = catalog.load_profile("leonardo")
     found = [[one.rule for one in check(script.format(nodes) + "srun hostname\n", leonardo)] for nodes in (64, 100)]
     assert found == [[], ["over-limit"]]
+
+
+@pytest.mark.parametrize(
+    ("options", "fix"),
+    [
+        (
+            "-N 32 -t 1-0 -p boost_usr_prod -q boost_qos_bprod",
+            "ask for 65 nodes or more; or take queue normal, which takes it as it is: no --qos",
+        ),
+        (
+            "-N 80 -t 1-0 -p boost_usr_prod",
+            "ask for 64 nodes at most; or take queue boost_qos_bprod, which takes it as it is: --qos=boost_qos_bprod",
+        ),
+        (
+            "-N 2 -t 3-0 -p boost_usr_prod",
+            "ask for 1-00:00:00 at most; or take queue boost_qos_lprod, which takes it as it is: --qos=boost_qos_lprod",
+        ),
+        ("-N 80 -t 3-0 -p boost_usr_prod", "ask for 64 nodes at most and 1-00:00:00 at most"),
+        (
+            "-N 2 -t 40 -p boost_usr_prod -q boost_qos_dbg",
+            "ask for 0-00:30:00 at most; or take queue normal, which takes it as it is: no --qos",
+        ),
+    ],
+)
+def test_a_refused_size_names_what_the_queue_takes_and_the_queue_that_takes_it(options, fix):
+    script = f"#!/bin/bash\n#SBATCH -A a {options}\nsrun hostname\n"
+    (found,) = check(script, catalog.load_profile("leonardo"))
+    assert (found.rule, found.fix) == ("over-limit", fix)
+
+
+def test_gpus_from_the_default_partition_are_an_error_whether_it_is_named_or_not():
+    script = "#!/bin/bash\n#SBATCH -A a -N 4 -t 10 --gres={}\n{}srun hostname\n"
+    serial, leonardo = "#SBATCH -p lrd_all_serial\n", catalog.load_profile("leonardo")
+    found = [check(script.format(*each), leonardo) for each in (("gpu:4", serial), ("gpu:4", ""), ("tmpfs:9G", serial))]
+    said = [[(one.rule, one.severity) for one in each if one.rule != "cpus-per-gpu"] for each in found]
+    assert said == [
+        [("partition-without-gpus", "error")],
+        [("missing-partition", "error")],
+        [("unknown-queue", "warning")],
+    ]
+    assert found[0][-1].fix == "#SBATCH --partition=boost_usr_prod"

@@ -13,6 +13,7 @@ from pretrainctl.linting import RULES, check
 JOB = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --time=1:00:00\n"
 TRAIN = "srun -K1 python train.py\n"
 SIGNAL = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --time=1:00:00\n#SBATCH --signal=B:USR1@300\n"
+ALONE = SIGNAL.replace("nodes=2", "nodes=1")
 LOOP = 'while kill -0 "$pid" 2>/dev/null; do wait "$pid" || status=$?; done\n'
 
 GENERAL = [
@@ -251,20 +252,20 @@ GENERAL = [
     ),
     (
         "signal-waits-for-foreground",
-        SIGNAL + "trap 'touch STOP' USR1\npython train.py\n",
+        ALONE + "trap 'touch STOP' USR1\npython train.py\n",
         6,
-        SIGNAL + "trap '' USR1\npython train.py\n",
+        ALONE + "trap '' USR1\npython train.py\n",
     ),
     (
         "signal-waits-for-foreground",
-        SIGNAL + "trap 'touch STOP' USR1\npython prepare.py\n",
+        ALONE + "trap 'touch STOP' USR1\npython prepare.py\n",
         6,
-        SIGNAL + "trap 'touch STOP' USR1\npython prepare.py\npython train.py &\npid=$!\n" + LOOP,
+        ALONE + "trap 'touch STOP' USR1\npython prepare.py\npython train.py &\npid=$!\n" + LOOP,
     ),
     ("signal-not-trapped", SIGNAL + TRAIN, 4, SIGNAL + "exec python -m supervisor\n"),
     ("signal-not-trapped", SIGNAL + TRAIN, 4, SIGNAL + ". setup.sh\non_signal my_function USR1\n" + TRAIN),
     ("signal-not-trapped", SIGNAL + TRAIN, 4, SIGNAL + ". everything.sh\n"),
-    ("signal-not-trapped", SIGNAL + "python train.py\n", 4, SIGNAL.replace("B:", "") + TRAIN),
+    ("signal-not-trapped", ALONE + "python train.py\n", 4, SIGNAL.replace("B:", "") + TRAIN),
     (
         "trap-never-called",
         SIGNAL.replace("B:", "") + "trap 'touch STOP' SIGUSR1\nsrun -K1 python a.py &\npid=$!\n" + LOOP,
@@ -523,6 +524,116 @@ GENERAL = [
         4,
         JOB + "export LOGLEVEL=info\n" + TRAIN,
     ),
+    *(
+        ("deepspeed-ssh", JOB + bad, 4, JOB + good)
+        for bad, good in (
+            ("deepspeed train.py\n", "pip install --no-index --find-links=w deepspeed\n" + TRAIN),
+            ("time deepspeed train.py\n", "pip show deepspeed\n" + TRAIN),
+            ("/v/bin/deepspeed train.py\n", "conda activate deepspeed\n" + TRAIN),
+            ("env -u X A=1 deepspeed train.py\n", "module load deepspeed\n" + TRAIN),
+            ("timeout -k 30 23h deepspeed train.py\n", "command -v deepspeed || which deepspeed\n" + TRAIN),
+            ("conda run -n deepspeed deepspeed train.py\n", "conda run -n deepspeed pip list\n" + TRAIN),
+            ("singularity exec --nv -B /a a.sif deepspeed a.py\n", "singularity exec --nv a.sif pip show deepspeed\n"),
+            ("$(which deepspeed) train.py\n", "ls deepspeed; deepspeed --version\n" + TRAIN),
+            ("python -m deepspeed.launcher.runner train.py\n", "python -m pip install deepspeed\n" + TRAIN),
+            ("numactl -N 0 deepspeed train.py\n", "srun -K1 pip install deepspeed\n" + TRAIN),
+        )
+    ),
+    (
+        "double-launch",
+        JOB + "#SBATCH -n 8\nsrun -K1 env -u X torchrun --nproc_per_node=4 train.py\n",
+        5,
+        JOB + "#SBATCH -n 8\nsrun -K1 pip install torchrun\nsrun -K1 which torchrun\n" + TRAIN,
+    ),
+    (
+        "log-level-case",
+        JOB + "LOGLEVEL=info srun -K1 torchrun a.py\n",
+        4,
+        JOB + "which torchrun\nLOGLEVEL=info " + TRAIN,
+    ),
+    *(
+        ("one-node-launch", JOB + bad, 4, JOB + good)
+        for bad, good in (
+            ("accelerate launch --num_machines 4 train.py\n", "srun -K1 accelerate launch --num_machines 4 train.py\n"),
+            ("accelerate launch train.py\n", "accelerate config default\n"),
+            ("nohup accelerate launch a.py\n", "accelerate launch --use_deepspeed --deepspeed_hostfile h a.py\n"),
+            ("python -m accelerate.commands.launch a.py\n", "S=srun\n$S -K1 torchrun --nnodes=2 train.py\n"),
+            ("poetry run torchrun a.py\n", "pip install torchrun\n"),
+        )
+    ),
+    *(
+        ("one-node-training", JOB + bad, line, JOB + good)
+        for line, bad, good in (
+            (4, "python train.py\n", TRAIN),
+            (4, "python -u train.py --lr 1\n", "python prepare.py\n" + TRAIN),
+            (5, "python prepare.py\npython train.py\n", "python prepare.py\nmpirun python train.py\n"),
+            (4, "singularity exec --nv a.sif python a.py\n", "singularity exec --nv a.sif python -c 'import torch'\n"),
+            (
+                4,
+                "accelerate launch --config_file f.yaml a.py\n",
+                "accelerate launch --config_file deepspeed.yaml a.py\n",
+            ),
+            (4, "exec python train.py\n", "exec python submit.py\n"),
+            (4, "python train.py\n", "python train.py --launcher slurm\n"),
+            (4, "python train.py\n", "bash start_workers.sh\npython train.py\n"),
+            (4, "python train.py\n", "$RUNNER python train.py\n"),
+            (4, "python train.py\n", "for host in $HOSTS; do ssh $host python train.py & done\nwait\n"),
+            (4, "python train.py\n", "python -m supervisor train.py\n"),
+        )
+    ),
+    (
+        "one-node-training",
+        JOB + "python prepare.py\n",
+        4,
+        JOB.replace("nodes=2", "nodes=1") + "python prepare.py\npython train.py\n",
+    ),
+    *(
+        ("status-lost", JOB + "srun -K1 python train.py " + bad, 4, JOB + "srun -K1 python train.py " + good)
+        for bad, good in (
+            ("|| true\n", "|| exit 1\n"),
+            ("|| :\n", "|| status=$?\nexit $status\n"),
+            ("|| echo failed\n", "|| { echo failed; exit 1; }\n"),
+            ("|| echo failed >&2\n", "|| false\n"),
+            ("|| true\necho done\n", "|| true\npython check.py\n"),
+            ("|| true\nexit 0\n", "|| true\n[ -f DONE ]\n"),
+            ("|| echo failed\nexit $?\n", '|| status=$?\necho end\nexit "$status"\n'),
+            ("&& echo ok || echo failed\n", "&& echo ok\n"),
+            ("> log 2>&1 || true\n", "> log 2>&1 || true\ngrep -q finished log\n"),
+            ("|| { echo failed; }\n", "|| { echo failed; scancel $SLURM_JOB_ID; }\n"),
+            ("|| true\n", "|| touch FAILED\n"),
+            ("|| true\n", "|| true\nsbatch next.sbatch\n"),
+        )
+    ),
+    (
+        "status-lost",
+        JOB + "set -o pipefail\nsrun -K1 python a.py | tee log || true\n",
+        5,
+        JOB + "set -o pipefail\nsrun -K1 python a.py | tee log || exit 1\n",
+    ),
+    (
+        "status-lost",
+        JOB + "if srun -K1 python a.py; then echo ok; else echo failed; fi\n",
+        4,
+        JOB + "if srun -K1 python a.py; then echo ok; else echo failed; exit 1; fi\n",
+    ),
+    (
+        "status-lost",
+        JOB + "set -e\nif ! srun -K1 python a.py; then echo failed; fi\necho end\n",
+        5,
+        JOB + "set -e\n" + TRAIN + "srun -K1 ./clean || true\n",
+    ),
+    (
+        "status-lost",
+        JOB + "srun -K1 python a.py || true\n",
+        4,
+        JOB + "for i in 1 2 3; do srun -K1 python a.py && exit 0 || true; done\nexit 1\n",
+    ),
+    (
+        "status-lost",
+        JOB + "srun -K1 python a.py || true\n",
+        4,
+        JOB + "trap '[ -f DONE ] || exit 1' EXIT\nsrun -K1 python a.py || true\n",
+    ),
 ]
 
 QUEUES = (
@@ -616,6 +727,16 @@ SITE = [
         5,
         SITE_JOB.replace("-p ", "--partition=") + TRAIN,
     ),
+    *(
+        (
+            "partition-without-gpus",
+            SITE_JOB.replace("-p acc", f"-p {bad}") + TRAIN,
+            2,
+            SITE_JOB.replace("-p acc", good) + TRAIN,
+        )
+        for bad, good in (("serial --gres=gpu:4 --exclusive", "-p acc --gres=gpu:4 --exclusive"),)
+    ),
+    ("unknown-queue", SITE_JOB.replace("-p acc", "-p serial --gres=tmpfs:9") + TRAIN, 2, SITE_JOB + TRAIN),
     ("launcher-not-here", SITE_JOB + "mpirun -np 8 ./train\n", 6, SITE_JOB + "echo mpirun\n" + TRAIN),
     ("launcher-not-here", SITE_JOB + "exec /opt/mpi/bin/mpiexec ./train\n", 6, SITE_JOB + "which mpiexec\n" + TRAIN),
     *(
@@ -635,6 +756,15 @@ SITE = [
             ("git clone https://github.com/NVIDIA/Megatron-LM\n", "git clone /projects/a1/Megatron-LM\n"),
             ("git clone git@github.com:a/b.git\n", "git log -1\n"),
             ("git pull\n", "git pull /projects/a1/b\n"),
+            ("git push\n", "git push /projects/a1/b.git main\n"),
+            ("git -C run push origin main\n", "git -C run commit -am x\n"),
+            ("git submodule update --init\n", "git submodule status\n"),
+            ("git lfs pull\n", "git lfs ls-files\n"),
+            ("git ls-remote\n", "git push --help\n"),
+            ("export WANDB_PROJECT=x\n", "pip install --no-index --find-links=w wandb\n"),
+            ("python a.py --report_to wandb\n", "which wandb; python -m pip install --no-index wandb\n"),
+            ("python a.py --logger=wandb\n", "mkdir -p wandb; ls wandb; python a.py --dir wandb\n"),
+            ("bash run.sh --use-wandb\n", "grep -r --wandb-project x; conda activate wandb\n"),
             ("wget -q https://example.org/x.tar\n", "wget -q http://localhost:8080/x\n"),
             ("curl -sL http://example.org/x | tar x\n", "curl -s http://$MASTER_ADDR:8080/x\n"),
             ("huggingface-cli download a/b\n", "huggingface-cli scan-cache\n"),
