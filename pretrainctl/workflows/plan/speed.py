@@ -27,6 +27,8 @@ trainings of dense models reach 24 to 38 % on 8 to 2048 H100, 32 to 69 % on 8 to
 _UNKNOWN_TYPE = "A100"
 _FITS = 2.0
 """How many times larger or smaller a model may be than the one that was measured."""
+_FAR = 8
+"""How many times as many GPUs as were measured make each of them so much slower that it is said."""
 
 
 def choose_speed(
@@ -38,7 +40,7 @@ def choose_speed(
         return Speed(basis="given", gpu_flops=None, recompute="none", model=None, source=source, as_of=None)
     if not gpus:
         return None
-    known, here = profile.node.gpu_flops, recipe.training.recompute
+    known, here, far = profile.node.gpu_flops, recipe.training.recompute, ""
     if isinstance(known, int):
         source = f"node.gpu_flops of the profile {profile.name}"
         speed = Speed(
@@ -52,12 +54,20 @@ def choose_speed(
     else:
         found = [known] if isinstance(known, Throughput) else [] if isinstance(known, str) else list(known)
         fit = [one for one in found if _fits(one, recipe, parameters)]
-        speeds = [(_distance(one, parameters, geometry.world_size), _measured(one, here=here)) for one in fit]
-        # Of two that are as near, the slower.
-        speeds.sort(key=lambda one: (one[0], (one[1].gpu_flops or 0) / one[1].longer))
-        speed = speeds[0][1] if speeds else _assumed(profile, here=here, measured=bool(found))
+        # Of two that are as near, the slower for this training.
+        nearest = min(
+            fit,
+            key=lambda one: (
+                _distance(one, parameters, geometry.world_size),
+                one.gpu_flops / _measured(one, here=here).longer,
+            ),
+            default=None,
+        )
+        speed = _measured(nearest, here=here) if nearest else _assumed(profile, here=here, measured=bool(found))
+        if nearest and nearest.gpus and geometry.world_size >= _FAR * nearest.gpus:
+            far = f"; each of {geometry.world_size} GPUs mostly reaches less than each of {nearest.gpus}"
     notes.append(
-        f"jobs and node-hours to the target rest on {speed}; measure a step of this model, and set "
+        f"jobs and node-hours to the target rest on {speed}{far}; measure a step of this model, and set "
         "resources.seconds_per_step"
     )
     return speed

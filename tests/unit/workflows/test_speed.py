@@ -130,6 +130,15 @@ def test_a_hopper_is_not_sized_as_an_a100(cluster, gpu_flops, model):
     assert large.gpu_flops == pytest.approx(0.3 * (312e12 if cluster == "leonardo" else 989e12))
 
 
+def test_a_figure_of_far_fewer_gpus_is_said_to_flatter():
+    def said(cluster):
+        (note,) = [note for note in plan(cluster=cluster).notes if "rest on" in note]
+        return "mostly reaches less" in note
+
+    assert [said(cluster) for cluster in ("jupiter", "marenostrum5", "leonardo")] == [True, False, False]
+    assert any("each of 128 GPUs mostly reaches less than each of 4;" in note for note in plan().notes)
+
+
 @pytest.mark.parametrize("cluster", ["marenostrum5", "leonardo", "jupiter"])
 def test_each_figure_of_a_shipped_profile_is_below_the_peak_and_says_what_it_contains(cluster):
     node = catalog.load_profile(cluster).node
