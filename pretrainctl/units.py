@@ -7,6 +7,7 @@ number of seconds is a `Limit`, never 0.
 
 from __future__ import annotations
 
+import math
 import re
 from decimal import Decimal
 from enum import Enum
@@ -22,6 +23,7 @@ __all__ = [
     "parse_size",
     "show_count",
     "show_duration",
+    "show_estimate",
     "show_size",
     "slurm_time",
 ]
@@ -152,6 +154,12 @@ def show_duration(seconds: float) -> str:
         return f"{minutes // 60}h{minutes % 60:02d}m"
     hours = round(whole / 3600)
     return f"{hours // 24}d{hours % 24:02d}h"
+
+
+def show_estimate(value: float) -> str:
+    """An estimate for people, no more precise than an estimate is: three digits, `~16100`, `~0.0842`."""
+    after_point = 2 - math.floor(math.log10(abs(value))) if value else 0
+    return f"~{round(value, after_point):.{max(0, after_point)}f}"
 
 
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)")

@@ -47,6 +47,8 @@ __all__ = [
 ACCOUNT_VARIABLE = "PRETRAINCTL_ACCOUNT"
 """Environment variable with the account that jobs are charged to."""
 
+_EXPECTED = {"model_type": "a section", "dict_type": "a section", "tuple_type": "a list", "list_type": "a list"}
+"""What pydantic calls an object and an array."""
 _DEEPEST = 4
 """Sections inside sections in which a key is looked for."""
 
@@ -235,10 +237,29 @@ def _explain(
         others = len(problems) - len(missing)
         more = f" (and {others} other problems)" if others else ""
         return InputError(f"{origin}: {what} missing{more}", hint=_meaning(model, place))
+    expected = _EXPECTED.get(first["type"])
+    if expected is not None and dotted:
+        hint = _form(model, written, first["input"], expected) or _meaning(model, place)
+        return InputError(f"{origin}: {dotted}: {expected} is expected, not {_short(first['input'])}{more}", hint=hint)
     message = first["msg"].removeprefix("Value error, ")
     got = "" if first["type"] == "value_error" or not dotted else f", not {_short(first['input'])}"
     what = f"{dotted}: " if dotted else ""
     return InputError(f"{origin}: {what}{message}{got}{more}", hint=_meaning(model, place))
+
+
+def _form(model: type[BaseModel], place: Key, value: Any, expected: str) -> str:
+    """How a single value would be written where a section or a list is expected."""
+    if not isinstance(value, (str, int, float)) or not place:
+        return ""
+    section = _model_at(model, (*place, 0) if expected == "a list" else place)
+    if section is None:
+        return f"write {place[-1]}: [{value}]" if expected == "a list" else ""
+    needed = [name for name, field in section.model_fields.items() if field.is_required()]
+    key = "name" if "name" in section.model_fields else needed[0] if needed and expected == "a list" else None
+    written = f"{{{key}: {value}}}" if expected == "a section" else f"[{{{key}: {value}, ...}}]"
+    return (
+        f"write {place[-1]}: {written}" if key else f"{_meaning(model, place)} Keys: {', '.join(section.model_fields)}"
+    )
 
 
 def _short(value: Any) -> str:
@@ -266,7 +287,7 @@ def _model_at(model: type[BaseModel], place: Key) -> type[BaseModel] | None:
             kind = typing.get_args(kind)[-1 if typing.get_origin(kind) is dict else 0]
         elif isinstance(kind, type) and issubclass(kind, BaseModel) and part in kind.model_fields:
             kind = kind.model_fields[str(part)].annotation
-        else:
+        elif not isinstance(part, int):  # one section, or several of them
             return None
     kind = _unwrap(kind)
     return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None

@@ -11,7 +11,7 @@ import typer
 
 from pretrainctl.cli import view
 from pretrainctl.errors import InputError
-from pretrainctl.units import show_count, show_duration, show_size
+from pretrainctl.units import show_count, show_duration, show_estimate, show_size
 
 if TYPE_CHECKING:
     from pretrainctl.schema import Plan
@@ -157,11 +157,14 @@ def _login(plan: Plan) -> str:
     return f"a process may use {says} of CPU there; no command here needs a minute"
 
 
-def _speed(plan: Plan) -> str:
-    speed = plan.estimate.speed
-    if speed is None or speed.gpu_flops is None:
-        return str(speed or "")
-    return f"{show_count(speed.gpu_flops)} operations a second and GPU, {speed}"
+def _at_risk(plan: Plan) -> str:
+    risk = plan.estimate.at_risk
+    if risk is None:
+        return ""
+    return (
+        f"at most {risk.steps} steps by one fault, about {show_duration(risk.seconds)} or "
+        f"{show_estimate(risk.node_hours)} node-hours"
+    )
 
 
 def _describe(plan: Plan) -> list[tuple[str, str]]:
@@ -178,17 +181,19 @@ def _describe(plan: Plan) -> list[tuple[str, str]]:
     node_hours = f"{estimate.node_hours_per_job:.2f} a job at most"
     if estimate.jobs is not None and estimate.seconds_per_step is not None:
         jobs = f"about {estimate.jobs}, if a step takes {estimate.seconds_per_step:.3g} s"
-        node_hours += f", about {plan.node_hours:.2f} to the target"
+        node_hours += f", {show_estimate(plan.node_hours)} to the target"
     else:
         jobs = ""
+    first = estimate.checkpoint_alone_bytes
+    alone = f" ({show_size(first)} of it by the first rank alone)" if first and geometry.nodes > 1 else ""
     checkpoints = (
-        f"every {plan.recipe.checkpoint.every_steps} steps, {show_size(estimate.checkpoint_bytes)} each, "
+        f"every {plan.recipe.checkpoint.every_steps} steps, {show_size(estimate.checkpoint_bytes)} each{alone}, "
         f"{show_duration(estimate.checkpoint_seconds)} to write at the {estimate.checkpoint_basis} rate"
     )
     accounting, units = plan.profile.accounting, estimate.site_units_per_job
     charged = f"{units:.0f} {accounting.unit} a job at most" if accounting and units is not None else ""
     if charged and units is not None and estimate.node_hours is not None:
-        charged += f", about {units * estimate.node_hours / estimate.node_hours_per_job:.0f} to the target"
+        charged += f", {show_estimate(units * estimate.node_hours / estimate.node_hours_per_job)} to the target"
     memory = ""
     if estimate.memory is not None:
         memory = (
@@ -200,16 +205,17 @@ def _describe(plan: Plan) -> list[tuple[str, str]]:
         ("run", plan.name),
         ("refused", f"{plan.blocked} (`program:` names one of your own)" if plan.blocked else ""),
         ("cluster", f"{plan.profile.name}, queue {plan.queue.name}"),
-        ("model", f"{weights} parameters, {show_count(estimate.flops_per_token)} FLOPs a token"),
+        ("model", f"{weights} parameters, {show_count(estimate.flops_per_token)} model FLOPs a token"),
         ("ranks", f"{ranks}, {devices}" + (f", {geometry.spares} spare nodes" if geometry.spares else "")),
         ("training", f"{training.precision}, ZeRO {training.zero_stage}, {plan.recipe.framework}"),
         ("batch", batch),
         ("memory", memory),
         ("steps", f"{geometry.total_steps} of {geometry.tokens_per_step} tokens = {geometry.tokens} tokens"),
         ("checkpoints", checkpoints),
+        ("at risk", _at_risk(plan)),
         ("time limit", f"{show_duration(plan.recipe.resources.walltime)} a job, the signal {lead} before"),
         ("jobs", jobs),
-        ("speed", _speed(plan)),
+        ("speed", str(estimate.speed or "")),
         ("node-hours", node_hours),
         ("charged", charged),
         ("login nodes", _login(plan)),

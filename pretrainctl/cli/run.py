@@ -13,6 +13,7 @@ import typer
 
 from pretrainctl.cli import view
 from pretrainctl.errors import InputError, SlurmError
+from pretrainctl.units import show_estimate
 
 if TYPE_CHECKING:
     from pretrainctl.schema.plan import Plan
@@ -74,12 +75,12 @@ def launch(
         if yes or (known and hours <= ask_above):
             return True
         if not sys.stdin.isatty():
-            says = f"about {hours:.1f} node-hours are more than {ask_above:g}" if known else plan.cost()
+            says = f"{show_estimate(hours)} node-hours are more than {ask_above:g}" if known else plan.cost()
             raise InputError(
                 f"{says}, and nobody can be asked",
                 hint="give --yes" + (", or a higher --ask-above" if known else ", or say resources.seconds_per_step"),
             )
-        return typer.confirm(f"Submit about {hours:.1f} node-hours?" if known else "Submit it?", err=True)
+        return typer.confirm(f"Submit {show_estimate(hours)} node-hours?" if known else "Submit it?", err=True)
 
     launched = launch_run(
         recipe,

@@ -84,7 +84,13 @@ class Throughput(Part):
     """What one GPU reached in training, and in which."""
 
     gpu_flops: Annotated[Count, Field(ge=10**9)]
-    """Operations a second of one GPU, from 10**9."""
+    """Model FLOPs a second of one GPU, from 10**9: of a forward and a backward pass, recomputation not counted."""
+    recompute: Known = "unknown"
+    """Whether all blocks were computed again in the backward pass then, which made it slower; unknown = no."""
+    parameters: Annotated[Count, Field(ge=1)] | None = None
+    """Weights of that dense model: taken for dense models of half to twice the size; null = for every model."""
+    gpus: Positive | None = None
+    """GPUs that trained it: of several figures the one of the nearest number is taken; null = unknown."""
     model: Word
     """What was trained, on how many nodes: another model or number of nodes is faster or slower."""
     source: Word
@@ -94,7 +100,9 @@ class Throughput(Part):
 
 
 def _shape(value: Any) -> str:
-    """Which of two forms was written, so that only its own mistakes are told."""
+    """Which of three forms was written, so that only its own mistakes are told."""
+    if isinstance(value, (list, tuple)):
+        return "sections"
     return "section" if isinstance(value, (dict, Throughput)) else "number"
 
 
@@ -116,10 +124,13 @@ class Node(Sourced):
     gpu_memory: Memory = "unknown"
     """Memory of one GPU."""
     gpu_flops: Annotated[
-        Annotated[Amount, Tag("number")] | Annotated[Throughput, Tag("section")], Discriminator(_shape)
+        Annotated[Amount, Tag("number")]
+        | Annotated[Throughput, Tag("section")]
+        | Annotated[tuple[Throughput, ...], Tag("sections")],
+        Discriminator(_shape),
     ] = "unknown"
-    """Operations a second that one GPU reaches in training here: a number, or a section that says in which training;
-    unknown = an assumption is used and said."""
+    """Model FLOPs a second that one GPU reaches in training here without recomputation: a number, or a section that
+    says in which training, or several; unknown, or none that fits = a share of what `gpu_type` can is assumed."""
     arch: Literal["x86_64", "aarch64", "unknown"] = "unknown"
     """Processor architecture, which environments and images must be made for."""
 

@@ -9,8 +9,9 @@ from pretrainctl.schema.base import Part
 from pretrainctl.schema.cluster import ClusterProfile, Variable
 from pretrainctl.schema.recipe import Recipe
 from pretrainctl.schema.site import Queue
+from pretrainctl.units import show_count, show_estimate
 
-__all__ = ["Estimate", "Geometry", "Memory", "Plan", "Speed"]
+__all__ = ["Estimate", "Geometry", "Memory", "Plan", "Risk", "Speed"]
 
 
 class Geometry(Part):
@@ -67,7 +68,11 @@ class Speed(Part):
     """`given` = the recipe says the time of a step, or the profile a number without more; `measured` = on another
     training; `assumed` = nothing is known."""
     gpu_flops: int | None
-    """Operations a second of one GPU; null where the recipe says the time of a step."""
+    """Model FLOPs a second of one GPU; null where the recipe says the time of a step."""
+    recompute: Literal["counted", "contained", "removed", "none"]
+    """What full recomputation does to it: `counted` = this training has it and the figure does not, so a third more
+    operations are counted; `contained` = in both; `removed` = in the figure alone, so a quarter fewer; `none` = in
+    neither, or contained in a time of a step."""
     model: str | None
     """What was measured; null = nothing."""
     source: str
@@ -75,10 +80,35 @@ class Speed(Part):
     as_of: str | None
     """Date of the source; null = none."""
 
+    @property
+    def longer(self) -> float:
+        """How many times the model FLOPs a step takes at this speed.
+
+        Full recomputation is one more forward pass: 8 N + 16 L H Q T in place of the PaLM paper's 6 N + 12 L H Q T.
+        """
+        return {"counted": 4 / 3, "removed": 3 / 4}.get(self.recompute, 1.0)
+
     def __str__(self) -> str:
+        rate = f"{show_count(self.gpu_flops)} model FLOPs a second and GPU, " if self.gpu_flops else ""
         of = f" on {self.model}" if self.model else ""
         date = f", {self.as_of}" if self.as_of else ""
-        return f"{self.basis}{of} ({self.source}{date})"
+        recomputation = {
+            "counted": "; a third more operations are counted for training.recompute, which is not in that figure",
+            "contained": "; recomputation is in that figure already",
+            "removed": "; a quarter fewer operations are counted, since recomputation is in that figure",
+        }.get(self.recompute, "")
+        return f"{rate}{self.basis}{of} ({self.source}{date}){recomputation}"
+
+
+class Risk(Part):
+    """The most work that one fault can cost: all since the newest checkpoint, just before the next one."""
+
+    steps: int
+    """Optimizer steps: `checkpoint.every_steps`, or as many as a job takes or the run has where those are fewer."""
+    seconds: float
+    """The time of these steps."""
+    node_hours: float
+    """Their node-hours, spares included."""
 
 
 class Estimate(Part):
@@ -90,6 +120,8 @@ class Estimate(Part):
     """Floating-point operations of a forward and backward pass, by the PaLM paper's formula (appendix B)."""
     checkpoint_bytes: int
     """Size of one checkpoint."""
+    checkpoint_alone_bytes: int
+    """Bytes of it that the first rank writes while the others wait; all others are written by all nodes together."""
     checkpoint_seconds: float
     """Time to write one."""
     checkpoint_basis: Literal["given", "assumed"]
@@ -108,6 +140,8 @@ class Estimate(Part):
     """Jobs to the token target; null = unknown."""
     node_hours: float | None
     """Node-hours to the token target, spares included; null = unknown."""
+    at_risk: Risk | None
+    """The most work that one fault can cost; null = unknown."""
 
 
 class Plan(Part):
@@ -151,8 +185,8 @@ class Plan(Part):
         if jobs is None:
             return f"how many jobs it takes is unknown, each of at most {each:.2f} node-hours"
         if jobs == 1:
-            return f"about {self.node_hours:.2f} node-hours in about one job, of at most {each:.2f}"
-        return f"about {self.node_hours:.2f} node-hours in about {jobs} jobs of at most {each:.2f} each"
+            return f"{show_estimate(self.node_hours)} node-hours in about one job, of at most {each:.2f}"
+        return f"{show_estimate(self.node_hours)} node-hours in about {jobs} jobs of at most {each:.2f} each"
 
     def summary(self) -> str:
         """What is about to be submitted, in one line."""

@@ -12,9 +12,11 @@ from pretrainctl.sizing.run import (
     batch_samples,
     choose_geometry,
     jobs_needed,
+    save_interval,
     save_seconds,
     seconds_per_step,
     steps_for_tokens,
+    steps_per_job,
 )
 
 __all__ = [
@@ -28,8 +30,10 @@ __all__ = [
     "jobs_needed",
     "largest_layer",
     "model_states",
+    "save_interval",
     "save_seconds",
     "seconds_per_step",
     "steps_for_tokens",
+    "steps_per_job",
     "zero_paper_states",
 ]

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import math
+
 from pretrainctl.errors import InputError
 
-__all__ = ["batch_samples", "choose_geometry", "jobs_needed", "save_seconds", "seconds_per_step", "steps_for_tokens"]
+__all__ = [
+    "batch_samples",
+    "choose_geometry",
+    "jobs_needed",
+    "save_interval",
+    "save_seconds",
+    "seconds_per_step",
+    "steps_for_tokens",
+    "steps_per_job",
+]
 
 _MOST_NODES = 20_000
 """Among which fitting numbers of nodes are looked for: no machine has more."""
@@ -55,6 +66,18 @@ def steps_for_tokens(tokens: int, tokens_per_step: int) -> int:
     return -(-tokens // tokens_per_step)
 
 
+def steps_per_job(seconds_per_step: float, walltime: int, lead: int, start: float = 120.0) -> int:
+    """Steps of one job of `walltime` seconds, from its start-up (`start` seconds, an assumption) to the signal `lead`
+    seconds before its end; InputError where it has no time for one."""
+    useful = walltime - lead - start
+    if useful < seconds_per_step:
+        raise InputError(
+            f"a job of {walltime} s leaves no time to train: {start:g} s to start, {lead} s signal lead time",
+            hint="ask for a longer walltime",
+        )
+    return int(useful // seconds_per_step)
+
+
 def jobs_needed(
     total_steps: int, seconds_per_step: float, walltime: int, lead: int, start: float = 120.0
 ) -> tuple[int, float]:
@@ -63,13 +86,7 @@ def jobs_needed(
     Each job trains from its start-up (`start` seconds, an assumption) to the signal `lead` seconds before
     its end; the last one ends with its last step.
     """
-    useful = walltime - lead - start
-    if useful < seconds_per_step:
-        raise InputError(
-            f"a job of {walltime} s leaves no time to train: {start:g} s to start, {lead} s signal lead time",
-            hint="ask for a longer walltime",
-        )
-    steps = int(useful // seconds_per_step)
+    steps = steps_per_job(seconds_per_step, walltime, lead, start)
     jobs = -(-total_steps // steps)
     return jobs, (jobs - 1) * walltime + start + (total_steps - (jobs - 1) * steps) * seconds_per_step
 
@@ -85,6 +102,14 @@ def save_seconds(size: int, nodes: int, node_rate: float, *, alone: int) -> floa
     `alone` of its bytes are written by the first node without the others, all else by every node its share.
     """
     return (alone + (size - alone) / nodes) / node_rate
+
+
+def save_interval(save_seconds: float, nodes: int, faults: float) -> float:
+    """Seconds between two checkpoints that cost the least time in all, at `faults` a node and day.
+
+    Young (1974) and Daly (2006), to first order: sqrt(2 w M), with w to write one and M between two faults.
+    """
+    return math.sqrt(2 * save_seconds * 86400 / (nodes * faults))
 
 
 def _fitting_nodes(batch: int, micro_batch: int, nodes: int, tasks_per_node: int, model_parallel: int) -> str:

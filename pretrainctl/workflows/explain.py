@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pretrainctl import catalog
 from pretrainctl.catalog.reading import Document, Origin
@@ -30,6 +31,14 @@ _OURS = {
     "WANDB_RUN_ID": "computed: the run id, the same in every attempt",
     "WANDB_RESUME": "rule: attempts join one tracked run",
     "DS_ACCELERATOR": "computed: no GPU is asked for",
+    "WANDB_NAME": "computed: the name of the run",
+    **dict.fromkeys(("WANDB_DIR", "WANDB_CACHE_DIR", "WANDB_DATA_DIR", "WANDB_CONFIG_DIR"), "computed: the run folder"),
+}
+_TRACKING = {
+    "WANDB_MODE": "wandb",
+    "WANDB_PROJECT": "project",
+    "WANDB_ENTITY": "entity",
+    "WANDB_RUN_GROUP": "group",
 }
 
 
@@ -150,17 +159,32 @@ class _Origins:
             return f"rule: {plan.environment[name].reason}; {self._from_profile('internet', 'compute')}"
         if name in _OURS:
             return _OURS[name]
-        return self._from_recipe("tracking") if name.startswith("WANDB_") else "computed"
+        return self._from_recipe("tracking", _TRACKING[name]) if name in _TRACKING else "computed"
 
     def _cited(self, name: str, origin: str) -> str:
         source = self._plan.environment[name].source
         return f"{origin} (from {source})" if source else origin
 
     def _from_profile(self, *key: str | int) -> str:
-        return f"profile {_shown(self._profile.origin(key))}"
+        return f"profile {_shown(self._profile.origin(key))}" if _written(self._profile, key) else _default(key)
 
     def _from_recipe(self, *key: str | int) -> str:
-        return f"recipe {_shown(self._recipe.origin(key))}"
+        return f"recipe {_shown(self._recipe.origin(key))}" if _written(self._recipe, key) else _default(key)
+
+
+def _written(document: Document, key: Sequence[str | int]) -> bool:
+    """Whether somebody wrote this value: what nobody wrote has no line of its own."""
+    values: Any = document.values
+    for part in key:
+        known = values if isinstance(values, dict) else range(len(values)) if isinstance(values, list) else ()
+        if part not in known:
+            return False
+        values = values[part]
+    return True
+
+
+def _default(key: Sequence[str | int]) -> str:
+    return f"default: {'.'.join(map(str, key))}, which nobody wrote"
 
 
 def _shown(origin: Origin) -> str:

@@ -6,15 +6,14 @@ from pretrainctl import sizing
 from pretrainctl.errors import InputError
 from pretrainctl.frameworks.deepspeed import model_shape
 from pretrainctl.records.training import ModelShape
-from pretrainctl.schema import ClusterProfile, Estimate, Geometry, Memory, Recipe, Speed
-from pretrainctl.schema.cluster import Throughput
+from pretrainctl.schema import ClusterProfile, Estimate, Geometry, Memory, Recipe
 from pretrainctl.units import show_count, show_duration, show_size
 from pretrainctl.workflows.plan.queues import source_of
+from pretrainctl.workflows.plan.risk import warn_of_risk, work_at_risk
+from pretrainctl.workflows.plan.speed import choose_speed
 
-__all__ = ["ASSUMED_GPU_FLOPS", "ASSUMED_WRITE_RATE", "estimate"]
+__all__ = ["ASSUMED_WRITE_RATE", "estimate"]
 
-ASSUMED_GPU_FLOPS = 100 * 10**12
-"""Operations a second of one GPU in training, where nothing is known: a third of an A100's peak in bf16."""
 ASSUMED_WRITE_RATE = 10**9
 """Bytes a second that a node writes into checkpoints, where nothing is known: a parallel file system gives more."""
 _VERY_MANY = 10**6
@@ -38,18 +37,24 @@ def estimate(
     units = None
     if accounting is not None and accounting.per_node_hour != "unknown":
         units = node_hours * accounting.per_node_hour
-    speed = _speed(recipe, profile, gpus, notes)
+    speed = choose_speed(recipe, profile, geometry, gpus, parameters, notes)
     seconds = recipe.resources.seconds_per_step
     if speed is not None and speed.gpu_flops is not None:
-        seconds = sizing.seconds_per_step(geometry.tokens_per_step, flops, geometry.world_size, speed.gpu_flops)
+        counted = flops * speed.longer
+        seconds = sizing.seconds_per_step(geometry.tokens_per_step, counted, geometry.world_size, speed.gpu_flops)
     jobs = held = None
     if seconds is not None:
         jobs, held = sizing.jobs_needed(geometry.total_steps, seconds, recipe.resources.walltime, profile.signals.lead)
+    save = _checkpoint_seconds(profile, geometry, size, alone, notes, warnings)
+    risk = None if seconds is None else work_at_risk(recipe, profile, geometry, seconds)
+    if risk is not None:
+        warn_of_risk(risk, geometry, save, warnings)
     return Estimate(
         parameters=parameters,
         flops_per_token=flops,
         checkpoint_bytes=size,
-        checkpoint_seconds=_checkpoint_seconds(profile, geometry, size, alone, notes, warnings),
+        checkpoint_alone_bytes=alone,
+        checkpoint_seconds=save,
         checkpoint_basis="assumed" if profile.signals.write_rate == "unknown" else "given",
         memory=_memory(recipe, profile, geometry, shape, parameters, notes, warnings) if gpus else None,
         seconds_per_step=seconds,
@@ -58,31 +63,8 @@ def estimate(
         site_units_per_job=units,
         jobs=jobs,
         node_hours=None if held is None else (geometry.nodes + geometry.spares) * held / 3600,
+        at_risk=risk,
     )
-
-
-def _speed(recipe: Recipe, profile: ClusterProfile, gpus: int, notes: list[str]) -> Speed | None:
-    """What the time of a step rests on; what is not the recipe's own measurement is said."""
-    if recipe.resources.seconds_per_step is not None:
-        return Speed(
-            basis="given", gpu_flops=None, model=None, source="the recipe's resources.seconds_per_step", as_of=None
-        )
-    if not gpus:
-        return None
-    known = profile.node.gpu_flops
-    if isinstance(known, Throughput):
-        speed = Speed(basis="measured", **known.model_dump())
-    elif known == "unknown":
-        source = "a choice of pretrainctl, since nothing measured is known: a third of what an A100 can in bf16"
-        speed = Speed(basis="assumed", gpu_flops=ASSUMED_GPU_FLOPS, model=None, source=source, as_of="2026-11")
-    else:
-        source = f"node.gpu_flops of the profile {profile.name}"
-        speed = Speed(basis="given", gpu_flops=known, model=None, source=source, as_of=None)
-    notes.append(
-        f"jobs and node-hours to the target rest on {show_count(speed.gpu_flops or 0)} operations a second and GPU, "
-        f"{speed}; measure a step of this model, and set resources.seconds_per_step"
-    )
-    return speed
 
 
 def _checkpoint_seconds(
@@ -93,15 +75,17 @@ def _checkpoint_seconds(
     assumed = rate == "unknown"
     speed = ASSUMED_WRITE_RATE if rate == "unknown" else rate
     seconds = sizing.save_seconds(size, geometry.nodes, speed, alone=alone)
+    how = f"{'an assumed ' if assumed else ''}{speed / 1e9:g} GB a second and node"
+    how += _parts(size, alone, geometry.nodes, speed)
     if assumed:
         notes.append(
-            f"a checkpoint of {show_size(size)} takes about {show_duration(seconds)} at an assumed "
-            f"{speed / 1e9:g} GB a second and node; measure, and set cluster.signals.write_rate"
+            f"a checkpoint of {show_size(size)} takes about {show_duration(seconds)} at {how}; measure, and set "
+            "cluster.signals.write_rate"
         )
     if 2 * seconds > lead:
         says = (
             f"the signal lead time {show_duration(lead)} of {profile.name} is less than twice the "
-            f"{show_duration(seconds)} of a checkpoint of {show_size(size)}"
+            f"{show_duration(seconds)} of a checkpoint of {show_size(size)} at {how}"
         )
         if not assumed:
             raise InputError(
@@ -109,6 +93,17 @@ def _checkpoint_seconds(
             )
         warnings.append(f"{says}: the last save of a job may be cut; set a longer cluster.signals.lead")
     return seconds
+
+
+def _parts(size: int, alone: int, nodes: int, rate: float) -> str:
+    """What makes a checkpoint take longer than its size by the rate of all nodes."""
+    if not alone or nodes == 1:
+        return ""
+    first, rest = show_duration(alone / rate), show_duration((size - alone) / nodes / rate)
+    return (
+        f", {first} of it for the {show_size(alone)} that the first rank writes alone, and {rest} for the rest, which "
+        f"{nodes} nodes write together"
+    )
 
 
 def _memory(

@@ -20,7 +20,7 @@ from pretrainctl.workflows.plan.environment import check_recipe_environment
 from pretrainctl.workflows.plan.estimate import estimate
 from pretrainctl.workflows.plan.geometry import geometry
 from pretrainctl.workflows.plan.queues import check_chain, choose_queue
-from pretrainctl.workflows.plan.resources import count_cpus, count_gpus, directives, warn_of_idle_gpus
+from pretrainctl.workflows.plan.resources import check_account, count_cpus, count_gpus, directives, warn_of_idle_gpus
 from pretrainctl.workflows.plan.site import check_storage, site_environment
 from pretrainctl.workflows.plan.storage import check_local_folders, warn_of_full_storage
 
@@ -57,6 +57,7 @@ def make_plan(
     check_policies(what.recovery.policies)
     notes = list(where.caveats)
     warnings: list[str] = []
+    check_account(where)
     queue = choose_queue(what, where, notes)
     ranks = geometry(what, where, notes)
     gpus = count_gpus(what, where, ranks.tasks_per_node)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pretrainctl.errors import InputError
 from pretrainctl.schema import ClusterProfile, Queue, Recipe
 from pretrainctl.schema.site import Provenance, Sourced
@@ -28,7 +30,7 @@ def choose_queue(recipe: Recipe, profile: ClusterProfile, notes: list[str]) -> Q
         rows = [row for row in profile.queues if row.purpose == "production"]
     reasons, closed = [], []
     for row in rows:
-        if row.family is not None and row.family not in profile.families:
+        if not _open(row, profile):
             closed.append(row)
             continue
         reason = _too_much(row, nodes, resources.walltime)
@@ -40,9 +42,14 @@ def choose_queue(recipe: Recipe, profile: ClusterProfile, notes: list[str]) -> Q
             ]
             return row
         reasons.append(f"{row.name}: {reason} ({source_of(row, profile)})")
+    if closed and not reasons and not profile.families:
+        raise _families_not_said(profile, closed)
     yours = ", ".join(profile.families) or "none"
     reasons += [f"{row.name}: for the family {row.family}, yours: {yours}" for row in closed]
-    hint = "change resources.nodes, resources.walltime or resources.queue"
+    others = [row for row in profile.queues if row not in rows and _open(row, profile)]
+    fitting = [row for row in others if _too_much(row, nodes, resources.walltime) is None]
+    hint = " or ".join(f"resources.queue={row.name} ({row.purpose})" for row in fitting)
+    hint = f"{hint} takes it" if fitting else "change resources.nodes, resources.walltime or resources.queue"
     if closed:
         families = ", ".join(sorted({str(row.family) for row in closed}))
         hint += f"; or say which queues your allocation may use: --set cluster.families='[NAME]' of {families}"
@@ -50,6 +57,21 @@ def choose_queue(recipe: Recipe, profile: ClusterProfile, notes: list[str]) -> Q
         f"no queue of {profile.name} takes {nodes} nodes for {slurm_time(resources.walltime)}: "
         + ("; ".join(reasons) or "it has no production queue"),
         hint=hint,
+    )
+
+
+def _open(row: Queue, profile: ClusterProfile) -> bool:
+    return row.family is None or row.family in profile.families
+
+
+def _families_not_said(profile: ClusterProfile, closed: Sequence[Queue]) -> InputError:
+    rows = ", ".join(f"{row.name} ({row.family})" for row in closed)
+    others = [f"resources.queue={row.name} ({row.purpose})" for row in profile.queues if row.family is None]
+    return InputError(
+        f"each of these queues of {profile.name} is for one kind of allocation, and the profile does not say of which "
+        f"kind yours is: {rows} ({source_of(closed[0], profile)})",
+        hint="say `families: [NAME]` in your profile, or --set cluster.families='[NAME]', with the name in brackets"
+        + (f"; for every account: {', '.join(others)}" if others else ""),
     )
 
 

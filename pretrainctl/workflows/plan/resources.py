@@ -5,10 +5,25 @@ from __future__ import annotations
 from pretrainctl import catalog
 from pretrainctl.errors import InputError
 from pretrainctl.schema import ClusterProfile, Estimate, Geometry, Queue, Recipe
-from pretrainctl.units import slurm_time
+from pretrainctl.units import show_estimate, slurm_time
 from pretrainctl.workflows.plan.queues import source_of
 
-__all__ = ["count_cpus", "count_gpus", "directives", "warn_of_idle_gpus"]
+__all__ = ["check_account", "count_cpus", "count_gpus", "directives", "warn_of_idle_gpus"]
+
+
+def check_account(profile: ClusterProfile) -> None:
+    """Refuse a site that wants an account and is given none: the first thing that a profile of one's own says."""
+    account = profile.account
+    if not account.required or account.name is not None:
+        return
+    families = sorted({row.family for row in profile.queues if row.family is not None})
+    too = f"; there also say `families: [NAME]`, your kind of allocation, of {', '.join(families)}" if families else ""
+    raise InputError(
+        f"{profile.name} refuses jobs without an account ({source_of(account, profile)})",
+        hint=f"give it by --set cluster.account.name=NAME, by the variable {catalog.ACCOUNT_VARIABLE}, or as "
+        f"`account: {{name: NAME}}` in a profile of your own that `extends: {profile.name}`"
+        + ("" if profile.families else too),
+    )
 
 
 def count_gpus(recipe: Recipe, profile: ClusterProfile, ranks_per_node: int) -> int:
@@ -57,11 +72,12 @@ def warn_of_idle_gpus(
     used = min(gpus, geometry.tasks_per_node)
     if taken <= used:
         return
-    hours = costs.node_hours_per_job if costs.node_hours is None else costs.node_hours
-    said = "a job" if costs.node_hours is None else "to the target"
+    hours = f"{costs.node_hours_per_job:.2f} node-hours a job"
+    if costs.node_hours is not None:
+        hours = f"{show_estimate(costs.node_hours)} node-hours to the target"
     warnings.append(
         f"{taken - used} of the {taken} GPUs of each node are used by no rank, which is {taken - used}/{taken} of "
-        f"{hours:.2f} node-hours {said}: each rank takes one; set resources.tasks_per_node={taken}"
+        f"{hours}: each rank takes one; set resources.tasks_per_node={taken}"
         + (f" and resources.gpus_per_node={taken}" if gpus < taken else "")
     )
 
@@ -70,18 +86,11 @@ def directives(
     recipe: Recipe, profile: ClusterProfile, queue: Queue, geometry: Geometry, cpus: int, gpus: int
 ) -> dict[str, str]:
     """Options for sbatch that do not depend on the run folder, in the order in which a reader looks for them."""
-    account = profile.account
-    if account.required and account.name is None:
-        raise InputError(
-            f"{profile.name} refuses jobs without an account ({source_of(account, profile)})",
-            hint=f"give it by --set cluster.account.name=NAME, by the variable {catalog.ACCOUNT_VARIABLE}, or in a "
-            f"profile of your own that `extends: {profile.name}`",
-        )
     a_task = 1 if profile.tasks.launcher == "direct" else geometry.tasks_per_node
     options: dict[str, str | None] = {
         "partition": queue.partition,
         "qos": queue.qos,
-        "account": account.name,
+        "account": profile.account.name,
         "nodes": str(geometry.nodes + geometry.spares),
         "ntasks-per-node": str(geometry.tasks_per_node // a_task),
         "cpus-per-task": str(cpus * a_task),

@@ -250,6 +250,39 @@ def test_what_no_cluster_can_be_is_refused(setting, says):
     assert "\n" not in f"{caught.value}{caught.value.hint}"
 
 
+@pytest.mark.parametrize(
+    ("load", "setting", "says", "hint"),
+    [
+        (catalog.load_profile, "account=ehpc01", 'account: a section is expected, not "ehpc01"', "{name: ehpc01}"),
+        (catalog.load_profile, "families=ehpc", 'families: a list is expected, not "ehpc"', "write families: [ehpc]"),
+        (catalog.load_profile, "modules=gcc/13", "modules: a list is expected", "write modules: [gcc/13]"),
+        (catalog.load_profile, "storage=/x", "storage: a list is expected", "write storage: [{name: /x, ...}]"),
+        (catalog.load_profile, "container=/a.sif", "container: a section is expected", "binary, image, options"),
+        (catalog.load_profile, "python=/bin/python3", "python: a section is expected", "Keys: control, training"),
+        (catalog.load_profile, "environment=X", "environment: a section is expected", "Variables of the training"),
+        (catalog.load_profile, "account=[a]", "account: a section is expected", "account: The account rule."),
+        (catalog.load_recipe, "tracking=offline", "tracking: a section is expected", "Keys: wandb, project"),
+        (catalog.load_recipe, "data.sources=d/web", "sources: a list is expected", "sources: [{prefix: d/web, ...}]"),
+        (catalog.load_recipe, "workloads=x", "workloads: a list is expected", "write workloads: [x]"),
+    ],
+)
+def test_one_value_in_place_of_a_section_or_list_brings_its_form(load, setting, says, hint):
+    with pytest.raises(InputError) as caught:
+        load("quickstart" if load is catalog.load_recipe else "sandbox", [setting])
+    assert says in str(caught.value)
+    assert hint in caught.value.hint
+    assert "object" not in str(caught.value)
+
+
+def test_the_first_thing_that_one_writes_of_an_account_is_answered_with_its_form(write):
+    path = write("extends: marenostrum5\nname: mine\naccount: ehpc01\n")
+    message, hint = refused(catalog.load_profile, path)
+    assert message == f'{path}:3: account: a section is expected, not "ehpc01"'
+    assert hint == "write account: {name: ehpc01}"
+    path = write("extends: marenostrum5\nname: mine\naccount: {name: ehpc01}\n")
+    assert catalog.load_profile(path).account.name == "ehpc01"
+
+
 def test_a_mistake_of_the_file_is_not_laid_on_a_setting(write):
     own = write(
         "extends: sandbox\nfamilies: [none]\nqueues:\n"

@@ -209,9 +209,9 @@ def test_what_is_blocked_or_may_fail_stands_out_in_a_plan(call):
     _, out, _ = call("plan", "llama-8b", *large, "--set", "training.recompute=false", "--json")
     made = json.loads(out)
     assert "may not fit" in made["warnings"][0]
-    assert made["estimate"]["speed"]["basis"] == "assumed"
+    assert made["estimate"]["speed"]["basis"] == "measured"
     _, out, _ = call("plan", "llama-8b", *large)
-    assert "\nspeed        100T operations a second and GPU, assumed (" in out
+    assert "\nspeed        190T model FLOPs a second and GPU, measured on a dense model of 6.7B" in out
 
 
 def test_render_needs_no_slurm_and_no_data(call, monkeypatch):

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from pretrainctl.errors import InputError
-from pretrainctl.sizing import batch_samples, choose_geometry, jobs_needed, steps_for_tokens
+from pretrainctl.sizing import (
+    batch_samples,
+    choose_geometry,
+    jobs_needed,
+    save_interval,
+    steps_for_tokens,
+    steps_per_job,
+)
 
 
 def test_256_samples_on_8_ranks_of_8_take_4_accumulations():
@@ -76,3 +83,18 @@ def test_jobs_train_between_start_up_and_signal():
     assert jobs_needed(319, 10.0, 3600, 300) == (2, 3600 + 120 + 10)
     with pytest.raises(InputError, match="no time to train"):
         jobs_needed(10, 10.0, 400, 300)
+
+
+def test_a_job_holds_whole_steps():
+    assert steps_per_job(10.0, 3600, 300) == 318
+    assert steps_per_job(3180.0, 3600, 300) == 1
+    with pytest.raises(InputError, match="no time to train"):
+        steps_per_job(3181.0, 3600, 300)
+
+
+def test_the_interval_of_young_and_daly():
+    # 1,536 nodes with 6.5 faults in 1000 node-days: a checkpoint of 5 minutes every 38, one of 10 s every 6.9.
+    assert save_interval(300, 1536, 6.5e-3) / 60 == pytest.approx(38, abs=0.3)
+    assert save_interval(10, 1536, 6.5e-3) / 60 == pytest.approx(6.9, abs=0.1)
+    # 60 s to write, 7.9 h between two faults: 30.8 minutes.
+    assert save_interval(60, 1, 24 / 7.9) / 60 == pytest.approx(30.8, abs=0.1)

@@ -14,6 +14,7 @@ from pretrainctl.units import (
     parse_size,
     show_count,
     show_duration,
+    show_estimate,
     show_size,
     slurm_time,
 )
@@ -196,3 +197,21 @@ def test_what_is_no_whole_count_is_refused(text):
 )
 def test_counts_are_shown_in_three_digits(count, expected):
     assert show_count(count) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (16099.31, "~16100"),
+        (40329.47, "~40300"),
+        (999.6, "~1000"),
+        (118.4, "~118"),
+        (29.64, "~29.6"),
+        (1, "~1.00"),
+        (0.08417, "~0.0842"),
+        (0, "~0"),
+        (-1234, "~-1230"),
+    ],
+)
+def test_an_estimate_has_three_digits(value, text):
+    assert show_estimate(value) == text

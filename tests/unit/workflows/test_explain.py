@@ -106,6 +106,29 @@ def test_the_srun_is_the_one_of_the_attempt_and_each_part_has_its_origin():
     assert waits[1].startswith("profile --set cluster.tasks.srun_options=")
 
 
+def test_what_nobody_wrote_is_a_default_and_what_is_worked_out_is_computed():
+    found = origins("jupiter")
+    assert wrote(found["export WANDB_MODE"]).strip() == "wandb: offline"
+    assert found["export WANDB_PROJECT"].origin == "default: tracking.project, which nobody wrote"
+    assert found["export WANDB_NAME"].origin == "computed: the name of the run"
+    for name in ("DIR", "CACHE_DIR", "DATA_DIR", "CONFIG_DIR"):
+        assert found[f"export WANDB_{name}"].origin == "computed: the run folder"
+    named = origins("jupiter", "tracking.project=llm", "tracking.entity=us", "tracking.group=g")
+    for name, key in (("PROJECT", "project=llm"), ("ENTITY", "entity=us"), ("RUN_GROUP", "group=g")):
+        assert named[f"export WANDB_{name}"].origin == f"recipe --set tracking.{key}"
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("cluster", ["marenostrum5", "leonardo", "jupiter"])
+def test_an_origin_with_a_line_names_a_value_that_stands_there(recipe, cluster):
+    values = [*MINE, *(["cluster.families=[ehpc]"] if cluster == "marenostrum5" else [])]
+    for line in explain(recipe, cluster, set_values=values):
+        for path, number in re.findall(r"(?:profile|recipe) (\S+\.yaml):(\d+)", line.origin):
+            there = (Path(__file__).parents[3] / path).read_text(encoding="utf-8").splitlines()[int(number) - 1]
+            # A section that is opened there, and nothing more, says no value.
+            assert not re.fullmatch(r"[a-z_]+:\s*(#.*)?", there), line
+
+
 def test_files_are_named_as_people_say_them(tmp_path, monkeypatch):
     found = origins("jupiter")
     assert found["#SBATCH --nodes"].origin.startswith("recipe recipes/llama-8b.yaml:")

@@ -83,6 +83,9 @@ def test_the_queue_is_the_first_production_row_that_fits():
         "small: 0-02:00:00, at most 0-01:00:00 (pretrainctl's own sandbox, 2026-11); "
         "big: 2 nodes, at least 3 (pretrainctl's own sandbox, 2026-11)"
     )
+    with pytest.raises(InputError) as caught:
+        plan(rows, "resources.walltime=2h")
+    assert caught.value.hint == "resources.queue=fast (urgent) takes it"
     assert "small: 4 nodes, at most 2" in refused(rows, "resources.nodes=4", "resources.queue=small")
     assert "has no queue 'slow'" in refused(rows, "resources.queue=slow")
 
@@ -148,7 +151,7 @@ def test_weights_that_do_not_fit_a_host_are_said_below_stage_3():
 
 
 def test_jobs_follow_from_the_throughput_and_cost_is_in_the_sites_unit():
-    made = large("cluster.node.gpu_flops=100T")
+    made = large("cluster.node.gpu_flops=100T", "training.recompute=false")
     assert made.estimate.seconds_per_step == pytest.approx(made.estimate.flops_per_token * 4_194_304 / (128 * 100e12))
     per_job = int((12 * 3600 - 600 - 120) / made.estimate.seconds_per_step)
     assert made.estimate.jobs == -(-made.geometry.total_steps // per_job)
@@ -162,12 +165,12 @@ def test_jobs_follow_from_the_throughput_and_cost_is_in_the_sites_unit():
 
 
 def test_what_the_estimate_rests_on_is_said_with_source_and_date():
-    measured, assumed = large(), large(cluster="leonardo")
+    measured, assumed = large("training.recompute=false"), large("cluster.node.gpu_flops=unknown")
     assert str(measured.estimate.speed) == (
-        "measured on a dense model of 1.7B on 8 nodes with Megatron "
-        "(OpenEuroLLM/oellm-autoexp c6d0cc0, JUPITER_SETUP_GUIDE.md, 2026-08)"
+        "390T model FLOPs a second and GPU, measured on a dense model of 9B on 4 GPUs with Megatron in bf16 "
+        "(OpenEuroLLM/oellm-autoexp 46a627d, config/experiments/megatron_jupiter_speed/README.md, 2026-08)"
     )
-    assert (assumed.estimate.speed.basis, assumed.estimate.speed.gpu_flops) == ("assumed", 100 * 10**12)
+    assert assumed.estimate.speed.basis == "assumed"
     assert assumed.estimate.speed.as_of
     for made in (measured, assumed, large("cluster.node.gpu_flops=100T")):
         (note,) = [note for note in made.notes if "jobs and node-hours to the target rest on" in note]
@@ -212,6 +215,24 @@ def test_time_of_a_checkpoint_beside_the_lead_time():
     sharded = large("cluster.signals.write_rate=2GB", "training.zero_stage=3")
     assert sharded.estimate.checkpoint_seconds == pytest.approx(12 * parameters / 32 / 2e9)
     assert any("less than twice the 19.1s" in note for note in large("cluster.signals.lead=30s").warnings)
+    with pytest.raises(
+        InputError, match=r"less than twice the 9\.5s of a checkpoint of 104\.7GiB at 2 GB a second"
+    ) as told:
+        large("cluster.signals.lead=15s", "cluster.signals.write_rate=2GB")
+    assert "8s of it for the 15GiB that the first rank writes alone" in str(told.value)
+
+
+def test_what_the_first_rank_writes_alone_is_said_where_it_makes_a_checkpoint_slow():
+    said = lambda *values: next(note for note in large(*values).notes if "a checkpoint of" in note)  # noqa: E731
+    assert said().startswith(
+        "a checkpoint of 104.7GiB takes about 19.1s at an assumed 1 GB a second and node, 16.1s of it for the 15GiB "
+        "that the first rank writes alone, and 3s for the rest, which 32 nodes write together; measure,"
+    )
+    assert large().estimate.checkpoint_alone_bytes == 2 * large().estimate.parameters
+    sharded = said("training.zero_stage=3")
+    assert sharded.startswith("a checkpoint of 89.7GiB takes about 3s at an assumed 1 GB a second and node; measure,")
+    # The seconds are those of its words: 89.7 GiB by 32 nodes, each 1 GB a second.
+    assert round(89.7 * 1.024**3 / 32, 1) == 3.0
 
 
 def test_a_mixture_of_experts_is_planned_and_blocked_unless_a_program_of_ones_own_trains_it():
@@ -271,7 +292,7 @@ def test_a_cost_is_called_an_estimate() -> None:
     def cost(seconds: str) -> str:
         return make_plan("quickstart", "sandbox", set_values=[f"resources.seconds_per_step={seconds}"]).cost()
 
-    assert cost("0.1") == "about 0.08 node-hours in about one job, of at most 0.67"
+    assert cost("0.1") == "~0.0756 node-hours in about one job, of at most 0.67"
     assert "node-hours in about" in cost("60")
     assert cost("null") == "how many jobs it takes is unknown, each of at most 0.67 node-hours"
 

@@ -9,6 +9,7 @@ import pytest
 
 from pretrainctl import catalog
 from pretrainctl.errors import InputError
+from pretrainctl.units import show_estimate
 from pretrainctl.workflows.explain import explain
 from pretrainctl.workflows.plan import make_plan
 from pretrainctl.workflows.render import render_bundle
@@ -190,7 +191,7 @@ def test_gpus_that_no_rank_uses_are_told_with_what_they_cost():
     made = plan("resources.tasks_per_node=1")
     (said,) = [one for one in made.warnings if "used by no rank" in one]
     assert said.startswith("3 of the 4 GPUs of each node are used by no rank, which is 3/4 of ")
-    assert f"{made.node_hours:.2f} node-hours to the target" in said
+    assert f"{show_estimate(made.node_hours)} node-hours to the target" in said
     assert any("2 of the 4" in one for one in plan("resources.tasks_per_node=2", cluster="jupiter").warnings)
     # Exclusive nodes are charged whole, however few GPUs are asked for.
     exclusive = plan("resources.tasks_per_node=1", "resources.gpus_per_node=1")

@@ -194,6 +194,50 @@ def test_jupiter_pipeline_traffic_goes_without_gpudirect():
     assert "leonardo has no variables of its own for the workload pipeline-parallel (it has: none)" in notes
 
 
+# --- a queue that is not chosen by itself ---
+
+
+@pytest.mark.parametrize(
+    ("nodes", "settings", "names"),
+    [
+        (2, ("resources.walltime=3d",), "resources.queue=boost_qos_lprod (long)"),
+        (80, ("resources.queue=normal",), "resources.queue=boost_qos_bprod (production)"),
+        (8, ("resources.queue=boost_qos_dbg",), "resources.queue=normal (production)"),
+        (1, ("resources.queue=boost_qos_bprod", "resources.walltime=30m"), "resources.queue=normal (production) or "),
+        (300, (), "change resources.nodes, resources.walltime or resources.queue"),
+        (4, ("resources.walltime=3d",), "change resources.nodes, resources.walltime or resources.queue"),
+    ],
+)
+def test_a_queue_that_would_take_it_is_named_and_takes_it(nodes, settings, names):
+    values = [*on_nodes(nodes), *settings]
+    with pytest.raises(InputError, match=f"no queue of leonardo takes {nodes} nodes") as caught:
+        plan("leonardo", *values)
+    assert caught.value.hint.startswith(names)
+    if names.startswith("resources.queue="):
+        assert plan("leonardo", *values, names.split()[0]).queue.name == names.split()[0].partition("=")[2]
+
+
+def test_a_queue_of_another_allocation_is_not_offered():
+    with pytest.raises(InputError, match="no queue of marenostrum5 takes 101 nodes") as caught:
+        plan("marenostrum5", *on_nodes(101))
+    assert "acc_xehpc" not in caught.value.hint
+    assert "--set cluster.families='[NAME]' of bsccs, resa, xehpc" in caught.value.hint
+
+
+def test_marenostrum5_asks_for_the_account_first_and_then_in_its_own_words_for_the_kind_of_allocation():
+    with pytest.raises(InputError, match="refuses jobs without an account") as caught:
+        make_plan("llama-8b", "marenostrum5", directory=HOME)
+    assert "`families: [NAME]`, your kind of allocation, of bsccs, ehpc, resa, xehpc" in caught.value.hint
+    with pytest.raises(
+        InputError, match="each of these queues of marenostrum5 is for one kind of allocation"
+    ) as caught:
+        make_plan("llama-8b", "marenostrum5", set_values=["cluster.account.name=ab12"], directory=HOME)
+    assert "acc_ehpc (ehpc)" in str(caught.value)
+    assert "no queue of" not in str(caught.value)
+    assert "--set cluster.families='[NAME]'" in caught.value.hint
+    assert "resources.queue=acc_debug (debug)" in caught.value.hint
+
+
 # --- all three ---
 
 
@@ -225,8 +269,9 @@ def test_what_is_unknown_is_said(cluster):
     launch, _ = rendered(cluster)
     assert (launch.chain, launch.chained_jobs) == ("prequeued", 2)
     assert any("a checkpoint of 104.7GiB takes about 19.1s at an assumed 1 GB a second" in note for note in made.notes)
-    assumed = any("rest on 100T operations a second and GPU, assumed" in note for note in made.notes)
-    assert assumed == (made.profile.node.gpu_flops == "unknown")
+    (speed,) = [note for note in made.notes if "rest on" in note]
+    assert "model FLOPs a second and GPU, measured on a dense model of" in speed
+    assert "a third more operations are counted for training.recompute" in speed
 
 
 @pytest.mark.parametrize("cluster", CLUSTERS)
