@@ -27,7 +27,8 @@ MACHINE: tuple[Signature, ...] = (
         "boot_failure",
         "Slurm could not begin the step",
         _SLURM,
-        hint="nothing to do: it is tried again after a pause; Slurm may still be ending the step before",
+        hint="it may pass after a pause: Slurm may still be ending the step before; if it comes again, the step asks "
+        "for more memory, CPUs or GPUs than the job has",
     ),
     root("CANCELLED", r"DUE TO NODE FAILURE", "node_failure", "Slurm says that a node failed", _SLURM),
     root(

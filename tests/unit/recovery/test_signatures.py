@@ -9,6 +9,7 @@ import pytest
 from pretrainctl.recovery.diagnosis import FailureClass
 from pretrainctl.recovery.log_reading import find_cause
 from pretrainctl.recovery.signatures import CLUES, SIGNATURES
+from pretrainctl.recovery.signatures.surroundings import SURROUNDINGS
 
 ROOTS = [
     # Slurm, in both styles of prefix
@@ -150,6 +151,8 @@ EXTRA = [
     "cn1:7:8 [1] transport/net_ib.cc:1296 NCCL WARN NET/IB : Got completion from peer 10.0.0.5<33092> with error 12",
     "{'loss': nan}",
     "loss=nan",
+    *(f"lm loss{value} | grad norm{value}" for value in (": nan", ": NAN", "=nan")),
+    "loss: NAN",
     "CUDA error: device-side assert triggered in Memory",
     "OSError: [Errno 28] x",
     "OSError: [Errno 122] x",
@@ -242,6 +245,8 @@ def test_each_entry_says_where_its_wording_was_seen_and_is_hit_by_a_case() -> No
     lines = [*(line for line, _ in ROOTS), *ECHOES, *EXTRA]
     for signature in SIGNATURES:
         assert signature.source
+        if signature in SURROUNDINGS:  # which have cases of their own
+            continue
         assert any(
             signature.clue in line
             and signature.pattern.search(line)
