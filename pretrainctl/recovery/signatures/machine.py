@@ -8,6 +8,7 @@ __all__ = ["MACHINE"]
 
 _SLURM = "SchedMD/slurm: slurmstepd and srun"
 _ERRNO = "errno(3), as Python prints it"
+_GO = "errno(3), as Go prints it: apptainer, container runtimes"
 _TORCH = "pytorch/pytorch: c10 and torch.distributed"
 _NCCL = "NVIDIA/nccl: src/transport/net_ib.cc, src/misc/ibvwrap.cc; NVIDIA/nccl#905"
 _WRITER = "pytorch/pytorch: caffe2/serialize/inline_container.cc"
@@ -170,6 +171,15 @@ MACHINE: tuple[Signature, ...] = (
     ),
     root(
         "No space", r"No space left on device", "filesystem", "a file system is full", _ERRNO, lasting=True, hint=_SPACE
+    ),
+    root(
+        "no space left on",
+        r"no space left on device",
+        "filesystem",
+        "a file system is full",
+        _GO,
+        lasting=True,
+        hint=_SPACE,
     ),
     root("rror", r"\[Errno 28\]", "filesystem", "a file system is full", _ERRNO, lasting=True, hint=_SPACE),
     root("quota", r"[Dd]isk quota exceeded|[Qq]uota exceeded", "quota", "a quota is used up", _ERRNO),

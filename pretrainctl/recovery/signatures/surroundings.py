@@ -41,7 +41,8 @@ SURROUNDINGS: tuple[Signature, ...] = (
     ),
     root(
         "FATAL: ",
-        r"FATAL: +(?:[Ww]hile .*: )?(?:could not open image|container creation failed|stat .* no such file)",
+        r"FATAL: +(?!.*(?:no space left|quota exceeded))(?:While .*: )?"
+        r"(?:could not open image|container creation failed|[Uu]nable to handle \S+ uri)",
         "environment",
         "the container did not start",
         "apptainer/apptainer and sylabs/singularity",
@@ -142,6 +143,7 @@ SURROUNDINGS: tuple[Signature, ...] = (
         "config",
         "the step asks for more than its job has",
         _SLURM,
+        hint="ask sbatch for what srun needs; in a job that was submitted from a job, unset SLURM_CPU_BIND first",
     ),
     root(
         "mutually exclusive",
@@ -164,7 +166,8 @@ SURROUNDINGS: tuple[Signature, ...] = (
         _CALM
         + r"(?=.*(?:Max retries exceeded with url|couldn't connect to '?https?:|Failed to establish a new connection|"
         r"NameResolutionError|<urlopen error|Couldn't reach '|Can't load \w+ for '|"
-        r"LocalEntryNotFoundError: |OfflineModeIsEnabled: |outgoing traffic has been disabled))",
+        r"cannot find the requested files in|LocalEntryNotFoundError: |"
+        r"OfflineModeIsEnabled: |outgoing traffic has been disabled))",
         "environment",
         "something is to be downloaded, and cannot be",
         _HUB,

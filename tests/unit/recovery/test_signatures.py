@@ -78,6 +78,7 @@ ROOTS = [
     ("mkdir: cannot create directory 'x': Disk quota exceeded", "quota"),
     ("OSError: [Errno 28] No space left on device", "filesystem"),
     ("tar: data: Cannot write: No space left on device", "filesystem"),
+    ("FATAL:   mkdir /tmp/b: no space left on device", "filesystem"),
     ("OSError: [Errno 28] No space left on device: '/dev/shm/torch_4711_0'", "config"),
     ("ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory", "config"),
     ("RuntimeError: DataLoader worker (pid 325) is killed by signal: Bus error. It is possible that", "config"),
@@ -101,7 +102,11 @@ ROOTS = [
     ("Failed to initialize NVML: Driver/library version mismatch", "environment"),
     ("RuntimeError: The NVIDIA driver on your system is too old (found version 11040).", "environment"),
 ]
-LASTING = {"OSError: [Errno 28] No space left on device", "tar: data: Cannot write: No space left on device"}
+LASTING = {
+    "OSError: [Errno 28] No space left on device",
+    "tar: data: Cannot write: No space left on device",
+    "FATAL:   mkdir /tmp/b: no space left on device",
+}
 SUSPECTS = {
     "RuntimeError: CUDA error: unspecified launch failure",
     "terminate called after throwing an instance of 'c10::CUDAError: unknown error'",
