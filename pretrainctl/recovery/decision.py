@@ -80,8 +80,12 @@ class AttemptSummary:
 
 def course_of(diagnosis: Diagnosis, rule: RecoveryRule | None = None) -> Course:
     """What the diagnosis calls for by itself, whatever happened before; `rule` is that of its run."""
+    if diagnosis.lasting:
+        return Course.STOP
     chosen = rule.policies if rule is not None else {}
-    return Course.STOP if diagnosis.lasting else policy_of(FailureClass(diagnosis.failure_class), chosen).course
+    course = policy_of(FailureClass(diagnosis.failure_class), chosen).course
+    # Where no node is named there is none to leave out.
+    return Course.RESTART if course is Course.EXCLUDE_NODE and not diagnosis.nodes else course
 
 
 def hint_of(diagnosis: Diagnosis) -> str:

@@ -11,12 +11,15 @@ import datetime as dt
 import re
 from dataclasses import dataclass
 
+from pretrainctl.recovery.placement import could_be_node
+
 __all__ = ["LogLine", "read_time", "split"]
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _LABEL = re.compile(r"\s*(\d+): ?")
 _TEE = re.compile(r"\[(?:default|rank|trainer)?\d+\]: ?")
-_HOST = re.compile(r"(?:slurmstepd-)?([a-z][\w.-]*\d[\w.-]*): ")
+_HOST = re.compile(r"slurmstepd-([\w.-]+): |([a-z][\w-]*\d): ")
+"""A dotted word is a host only where Slurm says so: `urllib3.exceptions.MaxRetryError: ` begins an error line."""
 _NCCL = re.compile(r"(?:^|[\s\]:])([A-Za-z][\w.-]*):\d+:\d+ \[\d+\] ")
 _RANK = re.compile(r"\[[Rr]ank ?(\d+)\]|\b[Rr]ank[ =:]+(\d+)\b(?!/)")
 _LONGEST = 400
@@ -30,7 +33,10 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 @dataclass(frozen=True)
 class LogLine:
-    """`text` without colours, at most 400 characters; `rank` and `node` are those that printed it, where it says so."""
+    """`text` without colours, at most 400 characters; `rank` and `node` are those that printed it, where it says so.
+
+    Whether a node of the job is called so, `Placement.named` says.
+    """
 
     text: str
     rank: int | None = None
@@ -43,10 +49,18 @@ def split(raw: str) -> LogLine:
     label = _LABEL.match(text)
     rest = text[label.end() :] if label else text
     tee = _TEE.match(rest)
-    host = _HOST.match(rest, tee.end() if tee else 0) or _NCCL.search(rest)
     said = _RANK.search(rest)
     rank = int(said[1] or said[2]) if said else int(label[1]) if label else None
-    return LogLine(text, rank, host[1] if host else None)
+    return LogLine(text, rank, _host_of(rest, tee.end() if tee else 0))
+
+
+def _host_of(text: str, start: int) -> str | None:
+    """Who printed it: in the prefix at `start`, of Slurm or of another tool, or where NCCL says it."""
+    prefix = _HOST.match(text, start)
+    if prefix is not None and (prefix[1] or could_be_node(prefix[2])):
+        return prefix[1] or prefix[2]
+    nccl = _NCCL.search(text)
+    return nccl[1] if nccl else None
 
 
 def read_time(text: str, year: int) -> float | None:

@@ -1,7 +1,8 @@
 """Which line of the logs names the cause: lines in, one finding out, in bounded memory.
 
-The earliest root wins, then the earliest error or symptom, then the earliest echo. Times order lines between files
-where all of them tell one; else the files do, in the order in which they were given.
+The earliest root wins, then the earliest error or symptom (of what scripts survive only where there is no other), then
+the earliest echo. Times order lines between files where all of them tell one; else the files do, in the order in which
+they were given.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from pretrainctl.recovery.signatures import SIGNATURES, Signature
 
 __all__ = ["Finding", "LogReading", "find_cause"]
 
-_TOLD_ANYWHERE = {"node_failure", "boot_failure", "time_limit", "preempted", "user_cancel"}
-"""Classes whose lines Slurm prints on any node of the job: the one that printed it is not the culprit."""
+_TOLD_ANYWHERE = {"node_failure", "boot_failure", "time_limit", "preempted", "user_cancel", "collective_timeout"}
+"""Classes whose lines Slurm, or ranks that wait, print on any node of the job: the one that printed it is not the
+culprit."""
 _MOST_NAMES = 4096
 """Nodes kept for a signature, and shapes of lines."""
 _EACH_LINE_COUNTS = {"collective_timeout", "node_failure", "host_oom"}
@@ -151,7 +153,9 @@ class LogReading:
         root = next((one for one in found if one.signature.weight == "root"), None)
         if root is not None:
             return root
-        return next(self._suspicious(found), None) or next(iter(found), None)
+        suspicious = list(self._suspicious(found))
+        lasting = (one for one in suspicious if not one.signature.survivable)
+        return next(lasting, None) or next(iter(suspicious or found), None)
 
     def _suspicious(self, found: list[Finding]) -> Iterator[Finding]:
         """Errors and symptoms in order, without errors that were over long before ranks began to wait."""

@@ -52,10 +52,11 @@ def read_verdict(reading: LogReading, placement: Placement) -> LogVerdict | None
     signature = cause.signature
     kind = FailureClass(signature.failure_class)
     suspects = reading.collectives.suspects(placement.ranks) if kind is FailureClass.COLLECTIVE_TIMEOUT else None
-    ranks = suspects.ranks if suspects else cause.ranks
+    # Who prints that it waited is not who was waited for.
+    ranks = suspects.ranks if suspects else () if kind is FailureClass.COLLECTIVE_TIMEOUT else cause.ranks
     message = f"{signature.meaning}: {_describe(suspects) if suspects else cause.line}"
     nodes = _nodes(reading, cause, kind, ranks, placement)
-    guessed = reading.first_exit_on(ranks) if not nodes and kind in _OF_ONE_NODE else ()
+    guessed = placement.named(reading.first_exit_on(ranks)) if not nodes and kind in _OF_ONE_NODE else ()
     return LogVerdict(
         kind=kind,
         weight=signature.weight,
@@ -73,12 +74,11 @@ def read_verdict(reading: LogReading, placement: Placement) -> LogVerdict | None
 def _nodes(
     reading: LogReading, cause: Finding, kind: FailureClass, ranks: Sequence[int], placement: Placement
 ) -> tuple[str, ...]:
-    """The culprit's node: as the lines name it, else where its rank lies."""
-    if kind in _SEVERAL_NODES and reading.nodes(kind.value):
-        return reading.nodes(kind.value)
-    if cause.nodes or cause.signature.weight == "echo":
-        return cause.nodes
-    return placement.nodes_of(ranks)
+    """The culprit's node: as the lines name it, else where its rank lies; never a word that is no node of the job."""
+    if cause.signature.weight == "echo":
+        return ()
+    several = placement.named(reading.nodes(kind.value)) if kind in _SEVERAL_NODES else ()
+    return several or placement.named(cause.nodes) or placement.nodes_of(ranks)
 
 
 def _evidence(reading: LogReading, cause: Finding) -> tuple[str, ...]:

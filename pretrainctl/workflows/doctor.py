@@ -80,7 +80,7 @@ def examine_logs(paths: Sequence[Path], nodes: str = "", ranks_per_node: int | N
             raise InputError(f"{path} {what}", hint="name the log files one by one, or by a pattern: logs/*.out")
     placement = placement_in(paths)
     if nodes:
-        placement = replace(placement, nodes=node_names.expand(nodes))
+        placement = replace(placement, nodes=node_names.expand(nodes), guessed=False)
     if ranks_per_node is not None:
         placement = replace(placement, ranks_per_node=ranks_per_node)
     return _finding(diagnose_log(read_logs(paths), placement))
@@ -284,7 +284,7 @@ class _Case:
             return Diagnosis(kind, ended[-1].message, evidence=(f"attempt {owner.attempt}: {ended[-1].message}",))
         job = self.jobs.get(owner.job_id)
         log = self.run.job_log(owner.job_id)
-        told_by_log = diagnose_log(read_logs([log]), Placement())
+        told_by_log = diagnose_log(read_logs([log]), Placement(owner.nodes))
         if job is None or job.state.alive is not False or job.state.job_class in _SAYS_NOTHING:
             return told_by_log
         from_slurm = diagnose(

@@ -71,13 +71,19 @@ def look_back(run: RunFolder, slurm: Slurm, *, before: int | None = None) -> Pas
     # A job that we cancelled for its dead batch host is no job that a user cancelled.
     job_class = None if newest.lost_host else _job_class(run, newest, slurm)
     dead = _dead_nodes(run, newest.attempt) | dict(newest.lost_host)
+    launch = run.launch()
     evidence = (
-        evidence_of(contract.restart_dir(run.path, newest.attempt, restarts[-1]), job_class=job_class, dead_nodes=dead)
+        evidence_of(
+            contract.restart_dir(run.path, newest.attempt, restarts[-1]),
+            job_class=job_class,
+            dead_nodes=dead,
+            placement=Placement(_nodes_of(run, newest.attempt), launch.srun.tasks_per_node),
+        )
         if restarts
         else Evidence(job_class=job_class, dead_nodes=dead)
     )
     diagnosis = diagnose(evidence)
-    rule = run.launch().recovery
+    rule = launch.recovery
     recent = owners[-1 - rule.attempts_without_progress :]
     stop = decide_after_attempt(diagnosis, _attempt_summaries(run, recent), rule)
     return Past(newest.attempt, diagnosis, stop)
@@ -86,10 +92,15 @@ def look_back(run: RunFolder, slurm: Slurm, *, before: int | None = None) -> Pas
 def _dead_nodes(run: RunFolder, attempt: int) -> dict[str, str]:
     """Nodes of the last restart of an attempt that it noticed dead, and how: the log shows only what came of that."""
     told = ledger.read_events(run.path, attempt)
-    started = [event for event in told if event.kind == "restart_started"]
-    nodes = started[-1].data.get("nodes", ()) if started else ()
+    nodes = _nodes_of(run, attempt)
     dead = [event.data for event in told if event.kind == "node_dead" and event.data.get("node") in nodes]
     return {str(data["node"]): str(data.get("how", "")) for data in dead}
+
+
+def _nodes_of(run: RunFolder, attempt: int) -> tuple[str, ...]:
+    """The nodes of the last restart of an attempt, in the order of its ranks; empty where its ledger names none."""
+    started = [event for event in ledger.read_events(run.path, attempt) if event.kind == "restart_started"]
+    return tuple(started[-1].data.get("nodes", ())) if started else ()
 
 
 def evidence_of(  # noqa: PLR0913 - what a caller may know besides

@@ -12,9 +12,10 @@ from pretrainctl.recovery.signatures.consequences import CONSEQUENCES
 from pretrainctl.recovery.signatures.contract import Confidence, Signature, Weight
 from pretrainctl.recovery.signatures.machine import MACHINE
 from pretrainctl.recovery.signatures.program import PROGRAM
+from pretrainctl.recovery.signatures.surroundings import SURROUNDINGS
 
 __all__ = ["CLUES", "SIGNATURES", "Confidence", "Signature", "Weight"]
 
-SIGNATURES: tuple[Signature, ...] = (*PROGRAM, *MACHINE, *CONSEQUENCES)
+SIGNATURES: tuple[Signature, ...] = (*SURROUNDINGS, *PROGRAM, *MACHINE, *CONSEQUENCES)
 CLUES: tuple[str, ...] = tuple(dict.fromkeys(signature.clue for signature in SIGNATURES))
 """A line without any of these fits no signature."""

@@ -14,7 +14,9 @@ _NODE = r"(?P<node>[\w.-]+)"
 CONSEQUENCES: tuple[Signature, ...] = (
     # what others print when a peer is gone, or has been told to go
     echo(
-        "rror", r"NCCL error: (?:remote process exited|unhandled system error)|ncclRemoteError|ncclSystemError", _NCCL
+        "rror",
+        r"NCCL error(?:| in: [^,]*)[:,] (?:remote process exited|unhandled system error)|nccl(?:Remote|System)Error",
+        _NCCL,
     ),
     echo(
         "rror", r"NCCL communicator was aborted|ProcessGroup.* abort|Rank \d+ failed to pass monitoredBarrier", _TORCH

@@ -19,7 +19,8 @@ class Signature:
     Groups `node` and `rank` of the pattern name the culprit. `source`: where the wording was read. `start_only`: it
     counts only before the first step (later the same words mean something else). `lasting`: it stays so until a
     person acts, whatever the class's own policy is. `at_least`: lines that it takes. `hint`: what to do, where that
-    is more than the class's own. A clue is plain words: whole logs are searched for the clues before anything else.
+    is more than the class's own. `survivable`: a script often goes on after it, so any error or symptom explains more.
+    A clue is plain words: whole logs are searched for the clues before anything else.
     """
 
     clue: str
@@ -33,6 +34,7 @@ class Signature:
     lasting: bool = False
     at_least: int = 1
     hint: str = ""
+    survivable: bool = False
 
 
 def root(  # noqa: PLR0913 - a row of the table
@@ -48,11 +50,22 @@ def root(  # noqa: PLR0913 - a row of the table
     lasting: bool = False,
     at_least: int = 1,
     hint: str = "",
+    survivable: bool = False,
 ) -> Signature:
     """An entry that may tell the cause; `pattern` is a regular expression."""
-    compiled = re.compile(pattern)
     return Signature(
-        clue, compiled, failure_class, meaning, source, weight, confidence, start_only, lasting, at_least, hint
+        clue,
+        re.compile(pattern),
+        failure_class,
+        meaning,
+        source,
+        weight,
+        confidence,
+        start_only,
+        lasting,
+        at_least,
+        hint,
+        survivable,
     )
 
 

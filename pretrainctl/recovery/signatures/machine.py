@@ -8,6 +8,7 @@ __all__ = ["MACHINE"]
 
 _SLURM = "SchedMD/slurm: slurmstepd and srun"
 _ERRNO = "errno(3), as Python prints it"
+_GO = "errno(3), as Go prints it: apptainer, container runtimes"
 _TORCH = "pytorch/pytorch: c10 and torch.distributed"
 _NCCL = "NVIDIA/nccl: src/transport/net_ib.cc, src/misc/ibvwrap.cc; NVIDIA/nccl#905"
 _WRITER = "pytorch/pytorch: caffe2/serialize/inline_container.cc"
@@ -27,7 +28,8 @@ MACHINE: tuple[Signature, ...] = (
         "boot_failure",
         "Slurm could not begin the step",
         _SLURM,
-        hint="nothing to do: it is tried again after a pause; Slurm may still be ending the step before",
+        hint="it may pass after a pause: Slurm may still be ending the step before; if it comes again, the step asks "
+        "for more memory, CPUs or GPUs than the job has",
     ),
     root("CANCELLED", r"DUE TO NODE FAILURE", "node_failure", "Slurm says that a node failed", _SLURM),
     root(
@@ -169,6 +171,15 @@ MACHINE: tuple[Signature, ...] = (
     ),
     root(
         "No space", r"No space left on device", "filesystem", "a file system is full", _ERRNO, lasting=True, hint=_SPACE
+    ),
+    root(
+        "no space left on",
+        r"no space left on device",
+        "filesystem",
+        "a file system is full",
+        _GO,
+        lasting=True,
+        hint=_SPACE,
     ),
     root("rror", r"\[Errno 28\]", "filesystem", "a file system is full", _ERRNO, lasting=True, hint=_SPACE),
     root("quota", r"[Dd]isk quota exceeded|[Qq]uota exceeded", "quota", "a quota is used up", _ERRNO),

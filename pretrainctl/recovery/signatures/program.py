@@ -9,6 +9,7 @@ __all__ = ["PROGRAM"]
 _ERRNO = "errno(3), as Python prints it"
 _TORCH = "pytorch/pytorch: c10 and torch.distributed"
 _DEEPSPEED = "deepspeedai/DeepSpeed: runtime/engine.py, runtime/config.py, runtime/fp16/loss_scaler.py"
+_NAN = (": nan", ": NAN", "=nan")
 
 PROGRAM: tuple[Signature, ...] = (
     # the training's own numbers and settings
@@ -23,13 +24,25 @@ PROGRAM: tuple[Signature, ...] = (
     *(
         root(
             clue,
-            r"\b(?:loss|grad[ _]norm)['\"]?(?:: | ?= ?)nan\b",
+            r"(?i)\bloss['\"]?(?:: | ?= ?)nan\b.*\bgrad[ _]norm['\"]?(?:: | ?= ?)nan\b",
+            "divergence",
+            "neither the loss nor its gradient is a number",
+            "NVIDIA/Megatron-LM, Hugging Face Trainer: their step lines",
+            weight="symptom",
+            confidence="medium",
+        )
+        for clue in _NAN
+    ),
+    *(
+        root(
+            clue,
+            r"(?i)\b(?:loss|grad[ _]norm)['\"]?(?:: | ?= ?)nan\b",
             "divergence",
             "the loss is not a number, step after step",
             "NVIDIA/Megatron-LM, Hugging Face Trainer: their step lines",
             at_least=3,
         )
-        for clue in (": nan", "=nan")
+        for clue in _NAN
     ),
     root("rror", r"Check batch related parameters", "config", "the batch sizes do not divide", _DEEPSPEED),
     root("rror", r"DeepSpeedConfigError: ", "config", "DeepSpeed refuses its settings", _DEEPSPEED),

@@ -41,8 +41,14 @@ class NodeListing:
 
     def add(self, node: str, cause: str, reason: str, evidence: Sequence[str] = (), confidence: str = "high") -> None:
         """List a node, unless this attempt has done so. The event follows with the next `tell`."""
+        self._add(node, self.attempt.record.nodes, cause, reason, evidence, confidence)
+
+    def _add(
+        self, node: str, nodes: Sequence[str], cause: str, reason: str, evidence: Sequence[str], confidence: str
+    ) -> None:
+        """The same for an attempt on `nodes`: what is none of them is no node that it could have found out about."""
         record = self.attempt.record
-        if node in self._named or self.attempt.signals.terminated:
+        if node not in nodes or node in self._named or self.attempt.signals.terminated:
             return
         self._named.add(node)
         entry = ExclusionEntry(
@@ -76,12 +82,16 @@ class NodeListing:
             ended = any(event.attempt == attempt and event.kind == "attempt_ended" for event in events)
             lost = any(event.kind == "batch_host_lost" and event.data.get("attempt") == attempt for event in events)
             if not ended and not lost:
-                self.add_diagnosed(diagnosis, ())
+                past = next((one for one in self.attempt.run.attempts() if one.attempt == attempt), None)
+                self._add_diagnosed(diagnosis, (), past.nodes if past is not None else ())
 
     def add_diagnosed(self, diagnosis: Diagnosis, history: Sequence[RestartSummary]) -> None:
         """List the nodes on which a diagnosis lays the end of a restart, the last of `history`."""
+        self._add_diagnosed(diagnosis, history, self.attempt.record.nodes)
+
+    def _add_diagnosed(self, diagnosis: Diagnosis, history: Sequence[RestartSummary], nodes: Sequence[str]) -> None:
         for node in left_out(diagnosis, history, self.attempt.launch.recovery):
-            self.add(node, diagnosis.failure_class, diagnosis.message, diagnosis.evidence, diagnosis.confidence)
+            self._add(node, nodes, diagnosis.failure_class, diagnosis.message, diagnosis.evidence, diagnosis.confidence)
 
     def tell(self, *, wait: bool = False) -> None:
         """Write an event for each node that has been listed since; `wait` gives those that are under way some time."""

@@ -197,7 +197,7 @@ def test_the_loss_scale() -> None:
         ("OSError: [Errno 28] No space left on device: '/dev/shm/torch_4711_0'", "config", "stop"),
         ("OSError: [Errno 24] Too many open files", "environment", "stop"),
         ("OSError: [Errno 107] Transport endpoint is not connected", "filesystem", "restart_once"),
-        ("slurmstepd: error: execve(): /tmp/slurmd/job9/slurm_script: No such file", "node_failure", "exclude_node"),
+        ("slurmstepd: error: execve(): /tmp/slurmd/job9/slurm_script: No such file", "node_failure", "restart"),
         ("FileNotFoundError: [Errno 2] No such file or directory: 'data/train.idx'", "config", "stop"),
         ("PermissionError: [Errno 13] Permission denied: 'ckpt'", "environment", "stop"),
         ("OSError: [Errno 30] Read-only file system: 'logs/run.log'", "filesystem", "restart_once"),

@@ -26,6 +26,15 @@ from pretrainctl.recovery.placement import Placement, read_placement
         ("[2026-03-03 12:11:38] tp-hub0007:185303:186751 [1] net_ib.cc:2453 NCCL WARN x", None, "tp-hub0007"),
         ("local_rank: 5 rank 8/16", None, None),
         ("ValueError: x1: bad", None, None),
+        ("17: urllib3.exceptions.MaxRetryError: Max retries exceeded", 17, None),
+        ("h5py.h5.H5Error: unable to open file", None, None),
+        ("botocore3.x1: CUDA error: uncorrectable ECC error", None, None),
+        ("[rank3]: boto3.exceptions.S3UploadFailedError: no", 3, None),
+        ("python3: can't open file 'train.py': [Errno 2] No such file or directory", None, None),
+        ("mlx5_0: a port error", None, None),
+        ("bf16: CUDA error", None, None),
+        ("5: jpbo-001-05: error: it is so", 5, "jpbo-001-05"),
+        ("slurmstepd-gpu12.cluster: error: it is so", None, "gpu12.cluster"),
     ],
 )
 def test_who_printed_it(line: str, rank: int | None, node: str | None) -> None:
@@ -78,6 +87,23 @@ def test_what_a_log_says_of_its_layout(lines: list[str], nodes: tuple[str, ...],
     found = read_placement(lines, expand)
     assert found.nodes_of([0, 3, 4, 7]) == nodes
     assert found.ranks == ranks
+
+
+def test_a_name_that_is_no_node_of_the_job_is_none() -> None:
+    placement = Placement(("cn1", "cn2"), 4, stated={1: "GPU0", 4: "cn1"})
+    assert placement.named(["urllib3.exceptions.MaxRetryError", "cn2.cluster.local", "x1", "cn2", "cn3"]) == ("cn2",)
+    assert placement.nodes_of([1, 4]) == ("cn1",)
+    assert Placement().named(["gpu12", "gpu12", "cn3"]) == ("gpu12", "cn3")
+    assert Placement(("cn1.x", "cn2.x")).named(["cn2", "cn3.x"]) == ("cn2.x",)
+
+
+def test_a_log_may_tell_of_several_jobs() -> None:
+    placement = read_placement(["SLURM_JOB_NODELIST=cn[001-002]"], expand)
+    assert placement.named(["cn117", "x1", "boto3", "cn1.x"]) == ("cn117",)
+
+
+def test_a_device_is_no_place() -> None:
+    assert read_placement(["rank 0 on GPU0", "rank 1 on mlx5_0", "rank 2 on cn1"], expand).stated == {2: "cn1"}
 
 
 def test_a_rank_beyond_the_nodes_is_nowhere() -> None:

@@ -314,6 +314,20 @@ def test_the_rank_of_a_log_is_in_its_name(tmp_path: Path) -> None:
     assert found.evidence[0].startswith(f"{logs[1]}:2: ")
 
 
+def test_only_nodes_of_the_job_are_named(tmp_path: Path) -> None:
+    log = tmp_path / "job.out"
+    error = "urllib3.exceptions.MaxRetryError: CUDA error: uncorrectable ECC error"
+    log.write_text(f"17: {error}\n")
+    assert examine_logs([log], "jpbo-001-[01-08]", 4).nodes == ("jpbo-001-05",)
+    assert examine_logs([log]).nodes == ()
+    log.write_text(f"SLURM_JOB_NODELIST=jpbo-001-[01-08]\n{error}\n")
+    found = examine_logs([log])
+    assert (found.failure_class, found.nodes, found.action) == ("gpu_hardware", (), "restart")
+    log.write_text("SLURM_JOB_NODELIST=jpbo-001-[01-08]\nsrun: error: Node failure on jpbo-104-11\n")
+    assert examine_logs([log]).nodes == ("jpbo-104-11",), "a log may tell of several jobs"
+    assert examine_logs([log], "jpbo-001-[01-08]").nodes == ()
+
+
 def test_logs_that_are_not_there(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is a folder"):
         examine_logs([tmp_path])

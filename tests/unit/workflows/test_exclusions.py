@@ -213,7 +213,20 @@ def test_a_suspect_is_listed_the_second_time(attempt: Attempt) -> None:
     assert told(attempt) == ["jobs keep off n2 for 1d00h: fabric"]
 
 
-def test_an_attempt_that_died_without_a_word_is_listed_by_the_next(attempt: Attempt) -> None:
+def test_what_is_no_node_of_the_job_is_never_listed(attempt: Attempt) -> None:
+    words = ("urllib3.exceptions.MaxRetryError", "n3", "botocore3.x1", "", "n2 ")
+    listing = NodeListing(attempt)
+    listing.add_diagnosed(Diagnosis("gpu_hardware", "ECC", (*words, "n2")), ())
+    listing.add_dead(dict.fromkeys(words, "closed"))
+    for word in words:
+        listing.add(word, "node_test", "slow")
+    listing.tell(wait=True)
+    assert [entry.node for entry in exclusions.list_of(attempt.run).read()[0].values()] == ["n2"]
+
+
+def test_an_attempt_that_died_without_a_word_is_listed_by_the_next(
+    attempt: Attempt, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = Diagnosis("node_failure", "job 7 lost n2", ("n2",))
     ledger.append(attempt.run.path, "attempt_ended", "end", attempt=1)
     listing = NodeListing(attempt)
@@ -221,6 +234,10 @@ def test_an_attempt_that_died_without_a_word_is_listed_by_the_next(attempt: Atte
     listing.tell(wait=True)
     assert exclusions.list_of(attempt.run).read()[0] == {}
     listing.add_past(2, found)
+    assert listing._threads == [], "no attempt 2 is known, and so none of its nodes"
+    past = AttemptRecord(2, 9, 0, "n2", 1, ("n2", "n4"), 0.0)
+    monkeypatch.setattr(RunFolder, "attempts", lambda _run: [past])
+    listing.add_past(2, replace(found, nodes=("n2", "n1", "urllib3.exceptions.MaxRetryError")))
     listing.tell(wait=True)
     assert [entry.node for entry in exclusions.list_of(attempt.run).read()[0].values()] == ["n2"]
 
