@@ -41,7 +41,7 @@ def _all_ranks_stopped(scene: Scene) -> None:
 
 
 def _hang_at_start(scene: Scene) -> None:
-    scene.launch()
+    scene.launch("cluster.hang.start=40s")
     scene.wait_for("restart_started")
     scene.signal(1, SIGSTOP)
 
