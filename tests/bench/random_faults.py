@@ -213,6 +213,7 @@ def main() -> int:
             else:
                 shutil.rmtree(run.folder)
             sandbox.reset()
+            stage.site.forget_nodes()
     finally:
         sandbox.down()
         shutil.rmtree(sandbox.root, ignore_errors=True)

@@ -142,6 +142,7 @@ def main() -> None:
                     lost[case] += 1
                 print(f"{time.monotonic() - begun:6.0f} s  {told}", file=sys.stderr, flush=True)
                 sandbox.reset()
+                site.forget_nodes()
         _show(figures, lost, sandbox)
         print(f"all of it took {(time.monotonic() - begun) / 60:.1f} minutes")
         if chosen.json:

@@ -37,7 +37,7 @@ def _tidy(request: pytest.FixtureRequest) -> Iterator[None]:
     if "sandbox" in request.fixturenames:
         request.getfixturevalue("sandbox").reset()
     if "site" in request.fixturenames:
-        shutil.rmtree(request.getfixturevalue("site").folder / "runs" / ".nodes", ignore_errors=True)
+        request.getfixturevalue("site").forget_nodes()
 
 
 @pytest.fixture(scope="session")

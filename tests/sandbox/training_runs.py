@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -84,6 +85,10 @@ class Site:
         )
         assert done.returncode == 0, f"{words}: {done.stderr}"
         return done.stdout
+
+    def forget_nodes(self) -> None:
+        """Empty the node exclusion list: a node that a test has killed is well again."""
+        shutil.rmtree(Path(self.environment["PRETRAINCTL_RUNS"]) / ".nodes", ignore_errors=True)
 
     def launch(self, name: str, *, steps: int, sets: Sequence[str] = (), options: Sequence[str] = ()) -> TrainingRun:
         """Launch the tiny model for `steps` optimizer steps."""
