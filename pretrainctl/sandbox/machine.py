@@ -173,7 +173,7 @@ class Sandbox:
     def reset(self, *, timeout: float = 60.0) -> None:
         """Cancel every job, bring back every node, and wait at most `timeout` seconds until all is idle.
 
-        A node that a job does not leave within 5 s is rebooted, and given up by Slurm before: it asks a node that
+        A node that a job does not leave within 2 s is rebooted, and given up by Slurm before: it asks a node that
         has lost a job again and again for that job's end, at growing intervals of up to 45 s.
         """
         self._cancel_all()
@@ -181,7 +181,7 @@ class Sandbox:
             dead = [node.name for node in self.status().nodes if node.pid is None or node.silent]
             if dead:
                 self._start_nodes(dead, timeout=timeout)
-        if not processes.wait_until(self._no_jobs, 5.0):
+        if not processes.wait_until(self._no_jobs, 2.0):
             with self._lock():
                 held = [node.name for node in self.status().nodes if node.state != "idle"]
                 if held:
