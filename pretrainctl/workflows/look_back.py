@@ -14,7 +14,7 @@ from pretrainctl.records import codec, contract
 from pretrainctl.records.contract import End, Failure, Request
 from pretrainctl.records.job import Job, JobClass
 from pretrainctl.records.progress import Hang
-from pretrainctl.records.run import Decision, Diagnosis
+from pretrainctl.records.run import Decision, Diagnosis, Event
 from pretrainctl.recovery.decision import AttemptSummary, RestartSummary, decide_after_attempt
 from pretrainctl.recovery.diagnosis import Evidence, diagnose
 from pretrainctl.recovery.log_reading import LogReading
@@ -70,14 +70,16 @@ def look_back(run: RunFolder, slurm: Slurm, *, before: int | None = None) -> Pas
     restarts = run.restarts(newest.attempt)
     # A job that we cancelled for its dead batch host is no job that a user cancelled.
     job_class = None if newest.lost_host else _job_class(run, newest, slurm)
-    dead = _dead_nodes(run, newest.attempt) | dict(newest.lost_host)
+    told = ledger.read_events(run.path, newest.attempt)
+    nodes = _nodes_of(told)
+    dead = _dead_nodes(told, nodes) | dict(newest.lost_host)
     launch = run.launch()
     evidence = (
         evidence_of(
             contract.restart_dir(run.path, newest.attempt, restarts[-1]),
             job_class=job_class,
             dead_nodes=dead,
-            placement=Placement(_nodes_of(run, newest.attempt), launch.srun.tasks_per_node),
+            placement=Placement(nodes, launch.srun.tasks_per_node),
         )
         if restarts
         else Evidence(job_class=job_class, dead_nodes=dead)
@@ -89,17 +91,15 @@ def look_back(run: RunFolder, slurm: Slurm, *, before: int | None = None) -> Pas
     return Past(newest.attempt, diagnosis, stop)
 
 
-def _dead_nodes(run: RunFolder, attempt: int) -> dict[str, str]:
-    """Nodes of the last restart of an attempt that it noticed dead, and how: the log shows only what came of that."""
-    told = ledger.read_events(run.path, attempt)
-    nodes = _nodes_of(run, attempt)
+def _dead_nodes(told: Sequence[Event], nodes: Sequence[str]) -> dict[str, str]:
+    """Those of the nodes that the attempt noticed dead, and how: the log shows only what came of that."""
     dead = [event.data for event in told if event.kind == "node_dead" and event.data.get("node") in nodes]
     return {str(data["node"]): str(data.get("how", "")) for data in dead}
 
 
-def _nodes_of(run: RunFolder, attempt: int) -> tuple[str, ...]:
-    """The nodes of the last restart of an attempt, in the order of its ranks; empty where its ledger names none."""
-    started = [event for event in ledger.read_events(run.path, attempt) if event.kind == "restart_started"]
+def _nodes_of(told: Sequence[Event]) -> tuple[str, ...]:
+    """The nodes of the last restart in these events, in the order of its ranks; empty where they name none."""
+    started = [event for event in told if event.kind == "restart_started"]
     return tuple(started[-1].data.get("nodes", ())) if started else ()
 
 
