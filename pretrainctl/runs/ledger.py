@@ -70,14 +70,15 @@ def read_events(run_dir: Path, attempt: int | None = None) -> list[Event]:
     return events
 
 
-def set_aside_unreadable(run_dir: Path) -> list[Path]:
+def set_aside_unreadable(run_dir: Path, *, since: int = 1) -> list[Path]:
     """Rename events and attempt records that hold no record to `*.unreadable`, and return where they are now.
 
+    Those from outside, and of attempts from `since` on: what an attempt has looked at once need not be read again.
     For the attempt only: a night is not lost to one empty file. The caller records it as an event. One that the file
     system does not give may be whole: it stays, and its LedgerError is raised.
     """
     moved: list[Path | None] = []
-    for number in range(newest_attempt(run_dir) + 1):
+    for number in (0, *range(since, newest_attempt(run_dir) + 1)):
         folder = _events_dir(run_dir, number)
         moved += [_set_aside(Event, folder / f"{index:06d}.json") for index in sorted(_numbers(folder))]
         moved.append(_set_aside(AttemptRecord, contract.attempt_dir(run_dir, number) / "attempt.json"))

@@ -168,7 +168,8 @@ def _train(attempt: Attempt, watch: NodeWatch, chain: Chain, nodes: NodeChoice) 
         restart = Restart(attempt, watch, chain, number, usable[:needed], resume_tag)
         patience.until("the run folder, and Slurm", restart.prepare)
         end = restart.run()
-        _tell_set_aside(attempt, patience.until("the ledger", lambda: ledger.set_aside_unreadable(attempt.run.path)))
+        set_aside = functools.partial(ledger.set_aside_unreadable, attempt.run.path, since=attempt.number)
+        _tell_set_aside(attempt, patience.until("the ledger", set_aside))
         diagnosis = restart.resumed.from_scratch or diagnose(
             evidence_of(
                 restart.folder,
