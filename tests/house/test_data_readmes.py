@@ -113,9 +113,10 @@ class OwnRun:
         finally:
             for task in tasks:
                 task.kill()
-        said = (self.folder / f"{attempt}-0.log").read_text(encoding="utf-8", errors="replace")
+        logs = [self.folder / f"{attempt}-{rank}.log" for rank in range(2)]
+        self.said = "\n".join(log.read_text(encoding="utf-8", errors="replace")[-5000:] for log in logs)
         end = codec.read_if_whole(End, restart_dir(self.folder, attempt, 0) / "end.json")
-        assert end is not None, said
+        assert end is not None, self.said
         return statuses, end
 
     def gate(self, expected):
@@ -129,13 +130,13 @@ def test_the_program_of_the_readme_saves_as_asked_passes_the_gate_and_resumes_to
     assert run.gate(expected=False).resume_tag is None
     codec.write(request_file(run.folder), Request("save_and_exit", 1, "stop", 1, time.time()))
     statuses, end = run.run(1, None)
-    assert statuses == [ExitCode.CHECKPOINTED] * 2
+    assert statuses == [ExitCode.CHECKPOINTED] * 2, run.said
     assert (end.kind, end.reason) == ("checkpointed", "stop")
     assert 0 < end.step < 40
     found = run.gate(expected=True)
     assert (found.resume_tag, found.quarantined) == (end.checkpoint, ())
     statuses, last = run.run(2, found.resume_tag)
-    assert (statuses, last.kind, last.step, last.tokens) == ([0, 0], "reached", 40, 81920)
+    assert (statuses, last.kind, last.step, last.tokens) == ([0, 0], "reached", 40, 81920), run.said
     assert run.gate(expected=True).resume_tag == "global_step40"
     lines = (restart_dir(run.folder, 2, 0) / "metrics.jsonl").read_text().splitlines()
     steps = [line["step"] for line in map(json.loads, lines) if "loss" in line]

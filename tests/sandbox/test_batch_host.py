@@ -69,7 +69,7 @@ def test_a_user_who_cancels_is_obeyed_and_no_witness_speaks(site: Site) -> None:
     (job,) = (event.data["job_id"] for event in run.events("submitted"))
     site.slurm("scancel", str(job))
     assert run.wait_for("stopped").data["class"] == "user_cancel"
-    wait_until(lambda: not run.jobs(), 60, "the jobs to end")
+    run.wait_for_an_empty_queue()
     assert not run.events("batch_host_lost")
 
 

@@ -69,7 +69,7 @@ def saved(site: Site) -> TrainingRun:
     run.wait_for_step(2 * EVERY + 2)
     assert site.command("stop", "--save", run.name).returncode == 0
     run.wait_for("attempt_ended")
-    wait_until(lambda: not run.jobs(), 60, "the jobs to end")
+    run.wait_for_an_empty_queue()
     shutil.copytree(run.folder / "checkpoints", run.folder / "good")
     return run
 
@@ -124,7 +124,7 @@ def test_the_newest_complete_tag_is_taken_whatever_is_damaged(site: Site, saved:
     wait_until(lambda: any(s["attempt"] == started for s in saved.samples()), 60, f"a step; {saved.story()}")
     assert saved.first_step_of(started) == step + 1
     assert site.command("cancel", saved.name).returncode == 0
-    wait_until(lambda: not saved.jobs(), 60, "the jobs to end")
+    saved.wait_for_an_empty_queue()
 
 
 def test_when_every_tag_is_bad_the_run_stops_and_never_begins_anew(site: Site, saved: TrainingRun) -> None:
@@ -139,7 +139,7 @@ def test_when_every_tag_is_bad_the_run_stops_and_never_begins_anew(site: Site, s
     stopped = wait_until(lambda: saved.events("stopped"), 60, f"the stop; {saved.story()}")[-1]
     assert stopped.data["class"] == "checkpoint_incomplete"
     assert "no usable checkpoint" in stopped.message
-    wait_until(lambda: not saved.jobs(), 60, "the jobs to end")
+    saved.wait_for_an_empty_queue()
     assert len(saved.samples()) == steps
     assert not (folder / "quarantine").exists(), "nothing is moved where nothing can be chosen"
     listed = json.loads(site.command("checkpoints", saved.name, "--json").stdout)

@@ -20,7 +20,7 @@ def launch(site: Site, name: str, *sets: str, steps: int = 3000) -> TrainingRun:
 
 def assert_nothing_goes_on(run: TrainingRun, seconds: float = 6.0) -> None:
     """Nothing queued, nothing running, no new attempt, for a while, whatever `reconcile` is asked to do."""
-    wait_until(lambda: not run.jobs(), 60, "the jobs to end")
+    run.wait_for_an_empty_queue()
     attempts, step = run.status()["attempts"], run.step()
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -187,7 +187,7 @@ def test_a_job_cancelled_before_it_began_is_a_stop_for_reconcile_too(site: Site)
     filler = site.slurm("sbatch", "--parsable", "--nodes=4", "--exclusive", "--output=/dev/null", "--wrap=sleep 60")
     run = launch(site, "never-began")
     site.slurm("scancel", *map(str, run.jobs()))
-    wait_until(lambda: not run.jobs(), 30, "the job to leave the queue")
+    run.wait_for_an_empty_queue()
     assert site.command("reconcile", run.name).returncode == 0
     assert run.status()["phase"] == "stopped"
     assert_nothing_goes_on(run, 2.0)
@@ -198,7 +198,7 @@ def test_one_of_several_resumes_at_once_queues_the_job(site: Site) -> None:
     run = launch(site, "resumed-by-all")
     run.wait_for_step(12)
     assert site.command("cancel", run.name).returncode == 0
-    wait_until(lambda: not run.jobs(), 60, "the jobs to end")
+    run.wait_for_an_empty_queue()
     assert "is stopped already" in site.command("stop", "--save", run.name).stdout
     assert len(run.events("stop_requested")) == 0
     before = len(run.events("submitted"))
@@ -216,7 +216,7 @@ def test_one_of_several_resumes_at_once_queues_the_job(site: Site) -> None:
 def test_a_run_folder_that_was_moved_is_refused(site: Site) -> None:
     run = launch(site, "moves")
     assert site.command("cancel", run.name).returncode == 0
-    wait_until(lambda: not run.jobs(), 60, "the job to end")
+    run.wait_for_an_empty_queue()
     run.folder.rename(run.folder.with_name("moved"))
     done = site.command("resume", "moved")
     assert done.returncode == 6, done.stderr

@@ -80,7 +80,7 @@ def assert_went_on(run: TrainingRun) -> None:
     assert not run.events("refused"), run.story()
     assert [event.attempt for event in run.events("claimed")] == [1, 2], run.story()
     assert len(run.events("chained")) == 2, run.story()
-    wait_until(lambda: not run.jobs(), 30, "the queue to be empty")
+    run.wait_for_an_empty_queue()
 
 
 @pytest.mark.parametrize(

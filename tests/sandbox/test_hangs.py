@@ -131,4 +131,4 @@ def test_a_rank_that_stays_after_the_end_record_is_not_waited_for(site: Site, ki
     assert ended[-1].data["class"] == "finished", run.story()
     assert [event.data["class"] for event in ended[:-1]] == ([] if kind == "reached" else ["application_error"])
     assert not run.events("hang")
-    assert not run.jobs() or wait_until(lambda: not run.jobs(), 30, "the queue to be empty")
+    run.wait_for_an_empty_queue()

@@ -21,7 +21,7 @@ def stopped(site: Site, name: str) -> TrainingRun:
     run.wait_for_step(20)
     assert site.command("stop", "--save", name).returncode == 0
     run.wait_for("attempt_ended")
-    wait_until(lambda: not run.jobs(), 60, "the jobs to end")
+    run.wait_for_an_empty_queue()
     return run
 
 
@@ -58,7 +58,7 @@ def test_a_bundle_that_was_edited_stops_the_resume_until_it_is_accepted(site: Si
     assert site.command("resume", run.name).returncode == 0, "nothing was changed"
     run.wait_for_step(last + 3)
     assert site.command("cancel", run.name).returncode == 0
-    wait_until(lambda: not run.jobs(), 60, "the jobs to end")
+    run.wait_for_an_empty_queue()
 
     set_rate(run, 0.0123)
     refused = site.command("resume", run.name)
@@ -96,7 +96,7 @@ def test_a_chained_job_finds_the_change_and_stops(site: Site) -> None:
     (event,) = run.events("stopped")
     assert event.data["class"] == "changed"
     assert f"data.{data}.digest" in event.message
-    wait_until(lambda: not run.jobs(), 60, "the jobs to end")
+    run.wait_for_an_empty_queue()
     assert run.status()["phase"] == "failed"
     again = site.command("resume", run.name)
     assert again.returncode == 0, f"the data are what they were: {again.stderr}"

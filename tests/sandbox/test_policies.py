@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from tests.sandbox.training_runs import Site, rank_process, wait_until
+from tests.sandbox.training_runs import Site, rank_process
 
 pytestmark = pytest.mark.usefixtures("sandbox")
 
@@ -21,7 +21,7 @@ def test_a_policy_of_the_recipe(site: Site) -> None:
     assert stopped.data["class"] == "unknown"
     assert "recovery.policies" in stopped.message
     assert len(run.events("restart_started")) == 1
-    wait_until(lambda: not run.jobs(), 60, "what is queued to be cancelled")
+    run.wait_for_an_empty_queue()
 
 
 def test_a_budget_of_node_hours(site: Site) -> None:
@@ -32,7 +32,7 @@ def test_a_budget_of_node_hours(site: Site) -> None:
     run.wait_for("attempt_ended")
     (stopped,) = run.events("stopped")
     assert "the recipe allows 0.0001 (recovery.node_hours)" in stopped.message
-    wait_until(lambda: not run.jobs(), 60, "what is queued to be cancelled")
+    run.wait_for_an_empty_queue()
     refused = site.command("resume", run.name)
     assert (refused.returncode, "recovery.node_hours" in refused.stderr) == (6, True)
     last = run.step()

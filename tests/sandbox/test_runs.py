@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from pretrainctl.sandbox import Sandbox
-from tests.sandbox.training_runs import Site, TrainingRun, meet_the_time_limit, wait_until
+from tests.sandbox.training_runs import Site, TrainingRun, meet_the_time_limit
 
 STEPS = 60
 EVERY = 10
@@ -123,7 +123,7 @@ def test_without_a_spare_the_chained_job_goes_on_and_nothing_is_left_queued(
     assert_exactly_once(run, expected, (2, 0))
     assert run.events("attempt_ended")[0].data == {"action": "hand_over", "class": "node_failure"}
     assert victim not in run.events("restart_started")[1].data["nodes"]
-    wait_until(lambda: not run.jobs(), 30, "the queue to be empty")
+    run.wait_for_an_empty_queue()
 
 
 def test_a_pre_queued_chain_goes_on_and_ends_by_itself(site: Site, sandbox: Sandbox, undisturbed: Reference) -> None:
@@ -135,4 +135,4 @@ def test_a_pre_queued_chain_goes_on_and_ends_by_itself(site: Site, sandbox: Sand
     run.wait_for_finish()
     assert_exactly_once(run, expected, (2, 0))
     assert not run.events("chained")
-    wait_until(lambda: not run.jobs(), 30, "the queue to be empty")
+    run.wait_for_an_empty_queue()

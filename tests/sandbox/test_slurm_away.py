@@ -58,7 +58,7 @@ def test_a_stop_reaches_the_ranks_and_reconcile_settles_the_queue(site: Site, co
     assert "Slurm could not be asked" in done.stderr
     start_controller(controller)
     assert site.command("reconcile").returncode == 0
-    wait_until(lambda: not run.jobs(), 60, "the jobs to end")
+    run.wait_for_an_empty_queue()
     assert run.status()["phase"] == "stopped"
 
 
@@ -70,7 +70,7 @@ def test_a_cancel_is_obeyed_without_slurm_and_reconcile_settles_the_queue(site: 
     # The attempt finds the wish in the ledger; where it could not, `reconcile` would cancel its job.
     start_controller(controller)
     assert site.command("reconcile").returncode == 0
-    wait_until(lambda: not run.jobs(), 60, f"the jobs to end; {run.story()}")
+    run.wait_for_an_empty_queue()
     assert site.command("reconcile").returncode == 0
     assert run.status()["phase"] == "stopped"
     step = run.step()

@@ -171,9 +171,18 @@ class TrainingRun:
         return path.read_text().split()[0]
 
     def jobs(self) -> list[int]:
-        """Jobs of this run that Slurm still has in its queue."""
+        """Jobs of this run that wait or run; one that Slurm only clears off its nodes has ended."""
         name = json.loads((self.folder / "run.json").read_text())["job_name"]
-        return [int(line) for line in self.site.slurm("squeue", "-h", "-o", "%A", f"--name={name}").split()]
+        lines = self.site.slurm("squeue", "-h", "-o", "%A %T", f"--name={name}").splitlines()
+        return [int(job) for job, state in map(str.split, lines) if state != "COMPLETING"]
+
+    def wait_for_an_empty_queue(self, timeout: float = 120.0) -> None:
+        """Wait until no job waits or runs. A step that ended while Slurm was away tells it so every 15 s."""
+        deadline = time.monotonic() + timeout
+        while jobs := self.jobs():
+            queue = self.site.slurm("squeue", "-o", "%A %T %r %N")
+            assert time.monotonic() < deadline, f"jobs {jobs} did not end in {timeout:g} s; {queue}\n{self.story()}"
+            time.sleep(0.1)
 
     def story(self) -> str:
         """The ledger as people read it, for a test that fails."""
