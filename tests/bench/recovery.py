@@ -3,9 +3,10 @@
     python -m tests.bench.recovery [--repeats 3] [--only spare-killed ...] [--json FILE]
 
 A node is killed (SIGKILL of all its processes), or silent (SIGSTOP): one that trains and does not carry the batch
-script, or (`host`) the one that does. A rank is killed. The time limit is Slurm's own; its figures count from the last
-step before it. `chain-*` is a singleton chain of a plain script, `srun-loop` a loop around srun inside the job. The
-start-up of the same work stands beside: subtract it from the new step to see what the tool adds.
+script, or (`host`) the one that does. A rank is killed, or stopped, where the figures count from the end of the run's
+own time-out for a hang. The time limit is Slurm's own; its figures count from the last step before it. `chain-*` is a
+singleton chain of a plain script, `srun-loop` a loop around srun inside the job. The start-up of the same work stands
+beside: subtract it from the new step to see what the tool adds.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from tests.sandbox.training_runs import Site, TrainingRun, meet_the_time_limit, 
 EVERY = 10
 FAULT_AT = EVERY + 3
 STEPS = 5000
-HANG_AFTER = 10.0
-"""Seconds without a step after which a run is taken for hung in `rank-stopped`: not part of the figure."""
+HANG_AFTER = 10
+"""Least seconds without a step after which a run is taken for hung in `rank-stopped`."""
 
 
 class Ours:
@@ -61,12 +62,12 @@ class Ours:
         return self._recover(case, run, fault, old)
 
     def stop_rank(self, case: str, number: int) -> Figure:
-        """A rank stands still, and with it all."""
-        run = self._launch(case, number)
+        """A rank stands still, and with it all. The figure counts from the end of the run's own time-out."""
+        run = self._launch(case, number, f"cluster.hang.step={HANG_AFTER}s")
         victim = rank_process(run, 1)
         old, fault = newest_start(run), now()
         os.kill(victim, signal.SIGSTOP)
-        return self._recover(case, run, fault + HANG_AFTER, old)
+        return self._recover(case, run, fault + run.wait_for("hang").data["limit"], old)
 
     def meet_the_limit(self, case: str, number: int) -> Figure:
         """The job's time is over."""
@@ -97,6 +98,7 @@ CASES: dict[str, Case] = {
     "spare-silent": lambda ours, _, case, n: ours.lose_node(case, n, spares=1, silent=True),
     "no-spare-killed": lambda ours, _, case, n: ours.lose_node(case, n),
     "no-spare-silent": lambda ours, _, case, n: ours.lose_node(case, n, silent=True),
+    "rank-stopped": lambda ours, _, case, n: ours.stop_rank(case, n),
     "host-killed": lambda ours, _, case, n: ours.lose_node(case, n, host=True),
     "host-silent": lambda ours, _, case, n: ours.lose_node(case, n, host=True, silent=True),
     "time-limit": lambda ours, _, case, n: ours.meet_the_limit(case, n),
@@ -106,10 +108,6 @@ CASES: dict[str, Case] = {
     "chain-host": lambda _, peers, case, n: peers.chain(case, n, host=True),
     "requeue-node": lambda _, peers, case, n: peers.requeue(case, n),
 }
-ON_DEMAND: dict[str, Case] = {
-    "rank-stopped": lambda ours, _, case, n: ours.stop_rank(case, n),
-}
-"""Cases that are named with --only alone."""
 SLOW = {"requeue-node"}
 """Three minutes each."""
 
@@ -119,7 +117,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--slow-repeats", type=int, default=1, help=f"of {', '.join(SLOW)}, three minutes each")
-    parser.add_argument("--only", nargs="*", choices=[*CASES, *ON_DEMAND], default=list(CASES), metavar="CASE")
+    parser.add_argument("--only", nargs="*", choices=list(CASES), default=list(CASES), metavar="CASE")
     parser.add_argument("--json", type=Path, help="each figure, besides the medians")
     chosen = parser.parse_args()
     end_well()
@@ -135,7 +133,7 @@ def main() -> None:
         for case in chosen.only:
             for number in range(chosen.slow_repeats if case in SLOW else chosen.repeats):
                 try:
-                    figures.append({**CASES, **ON_DEMAND}[case](ours, peers, case, number))
+                    figures.append(CASES[case](ours, peers, case, number))
                     told = _row(case, "", figures[-1])
                 except AssertionError as error:  # torchrun may use up its restarts
                     told = f"{case}: {error}"
