@@ -6,8 +6,9 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from pretrainctl.errors import RunError
@@ -49,6 +50,11 @@ class Attempt:
         self._unwritten.append((kind, message, dict(data or {})))
         with contextlib.suppress(OSError):
             self.write_events()
+
+    def tell_set_aside(self, moved: Sequence[Path]) -> None:
+        """Say of each unreadable event where it lies now."""
+        for path in moved:
+            self.event("set_aside", f"an unreadable event was set aside as {path.name}", {"path": str(path)})
 
     def write_events(self) -> None:
         """Write events that could not be written when they happened; OSError where they still cannot."""

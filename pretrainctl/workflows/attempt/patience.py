@@ -15,13 +15,16 @@ from typing import TypeVar
 from pretrainctl.errors import LedgerError, SlurmError, UnreadableError
 from pretrainctl.workflows.attempt.signals import Signals
 
-__all__ = ["MAY_PASS", "Patience", "say"]
+__all__ = ["IDLE_PAUSE", "MAY_PASS", "Patience", "say"]
 
 T = TypeVar("T")
 
 MAY_PASS = (OSError, SlurmError, UnreadableError, LedgerError)
 """Errors that say that something did not answer. A record that is torn (LedgerError) may be one that a stale cache of
 the file system shows."""
+
+IDLE_PAUSE = 120.0
+"""Seconds that a job which could do nothing waits before it hands over: the next would most likely find the same."""
 
 _LIMIT = 900.0
 """Seconds: longer than the restart of a controller, or the failover of a file system's server."""

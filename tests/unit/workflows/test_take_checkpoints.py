@@ -16,7 +16,7 @@ from pretrainctl.records.run import RunRecord
 from pretrainctl.runs import ledger
 from pretrainctl.slurm.parse import Submission
 from pretrainctl.workflows import launch as launching
-from pretrainctl.workflows.attempt.run import _open_gate
+from pretrainctl.workflows.attempt.restarts import open_gate
 from pretrainctl.workflows.take_checkpoints import refuse_taken
 
 
@@ -167,14 +167,14 @@ def attempt_of(folder: Path, checkpoints: Path) -> SimpleNamespace:
 
 def test_no_start_resumes_from_what_another_run_owns(tmp_path: Path, other: Path) -> None:
     with pytest.raises(CheckpointError, match="belong to another run"):
-        _open_gate(attempt_of(tmp_path / "runs" / "mine", tmp_path / "ckpt"), 0)
+        open_gate(attempt_of(tmp_path / "runs" / "mine", tmp_path / "ckpt"), 0)
     assert (tmp_path / "ckpt" / "global_step10").is_dir(), "nor does it set anything of it aside"
 
 
 def test_a_start_takes_a_directory_that_nobody_took(tmp_path: Path) -> None:
     (tmp_path / "ckpt").mkdir()
-    assert _open_gate(attempt_of(tmp_path / "mine", tmp_path / "ckpt"), 0) is None
+    assert open_gate(attempt_of(tmp_path / "mine", tmp_path / "ckpt"), 0) is None
     assert read_owner(tmp_path / "ckpt").run_id == "mine"
     with pytest.raises(UnreadableError):
-        _open_gate(attempt_of(tmp_path / "mine", tmp_path / "not mounted" / "ckpt"), 0)
+        open_gate(attempt_of(tmp_path / "mine", tmp_path / "not mounted" / "ckpt"), 0)
     assert not (tmp_path / "not mounted").exists()
