@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pretrainctl.sandbox import Sandbox
-from tests.bench.figures import Figure, await_recovery, newest_start, now
+from tests.bench.figures import Figure, Start, await_recovery, newest_start, now
 from tests.sandbox.training_runs import Site, TrainingRun, rank_process, wait_until
 
 __all__ = ["Peers"]
@@ -84,14 +84,14 @@ class Peers:
         expanded = self._site.slurm("scontrol", "show", "hostnames", nodes).split()
         old, fault = newest_start(run), now()
         self._sandbox.kill_node(next(node for node in expanded if (node == batch_host) == host))
-        return await_recovery(case, run, fault, old, timeout=300)
+        return _recover(case, run, fault, old)
 
     def _lose_rank(self, case: str, number: int, body: str, options: Sequence[str]) -> Figure:
         run, _ = self._submit(f"{case}-{number}", body, options)
         victim = rank_process(run, 1)
         old, fault = newest_start(run), now()
         os.kill(victim, signal.SIGKILL)
-        return await_recovery(case, run, fault, old)
+        return _recover(case, run, fault, old, timeout=90)
 
     def _submit(self, name: str, body: str, options: Sequence[str]) -> tuple[TrainingRun, str]:
         """The run in a folder of its own, and its job, once it has reached the step of the fault."""
@@ -119,6 +119,13 @@ class Peers:
             self._site.command("cancel", self._model.name)
             wait_until(lambda: not self._model or not self._model.jobs(), 60, "the jobs to end")
         return self._model
+
+
+def _recover(case: str, run: TrainingRun, fault: float, old: Start, timeout: float = 300) -> Figure:
+    try:
+        return await_recovery(case, run, fault, old, timeout=timeout)
+    except AssertionError as error:
+        raise AssertionError(f"{error}; {_said(run)}") from error
 
 
 def _copy(model: Path, folder: Path) -> None:
