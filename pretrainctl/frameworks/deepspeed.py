@@ -76,7 +76,7 @@ def launch(plan: Plan, identity: RunIdentity) -> tuple[Launch, TrainingSettings 
         target_steps=geometry.total_steps,
         tokens_per_step=geometry.tokens_per_step,
         liveness=LivenessRule(**profile.liveness.model_dump()),
-        hang=HangRule(**profile.hang.model_dump()),
+        hang=HangRule(**profile.hang.model_dump(), announces=recipe.program is None or recipe.program.announces_phases),
         recovery=RecoveryRule(**recipe.recovery.model_dump()),
         node_test=_node_test(plan, python),
         container=_container(plan, identity, directory),

@@ -109,7 +109,8 @@ class NodeTestRule:
 @dataclass(frozen=True)
 class HangRule:
     """A program that reports is hung where nothing comes for longer than `factor` times what the phase has shown, and
-    longer than that phase's own least seconds; `start` is `start_per_node` longer for each node that trains."""
+    longer than that phase's own least seconds; `start` is `start_per_node` longer for each node that trains. One that
+    does not `announces` each phase may save or evaluate where it says `step`, until it has said otherwise."""
 
     factor: float = 8.0
     start: float = 1800.0
@@ -117,6 +118,7 @@ class HangRule:
     step: float = 120.0
     checkpoint: float = 600.0
     evaluation: float = 1800.0
+    announces: bool = True
 
 
 @dataclass(frozen=True)

@@ -62,13 +62,11 @@ class _Place:
 class Pace:
     """The time-out of the phase that a start of the program is in; `now` is monotonic seconds everywhere.
 
-    `nodes` train. A save takes at least twice `save_lead` before one was seen. A program of which it is not known that
-    it `announces` each phase may save or evaluate where it says `step`, until it has said otherwise.
+    `nodes` train. A save takes at least twice `save_lead` before one was seen.
     """
 
-    def __init__(self, rule: HangRule, *, nodes: int, save_lead: float, announces: bool) -> None:
+    def __init__(self, rule: HangRule, *, nodes: int, save_lead: float) -> None:
         self.rule = rule
-        self._announces = announces
         self._save_lead = save_lead
         self._least = {
             "start": rule.start + rule.start_per_node * nodes,
@@ -139,11 +137,11 @@ class Pace:
             return f"twice the {seen.longest:.1f} s that it took once"
         if limit > self._least.get(key, limit):
             return f"no {key} of this run was seen yet"
-        return f"the least for {key} on this cluster"
+        return f"the least for {key} on this cluster" + ("" if key == self._place.key else ", which may go on unsaid")
 
     def _keys(self) -> list[str]:
         key = self._place.key
-        hidden = ["checkpoint", "evaluation"] if key == "step" and not self._announces else []
+        hidden = ["checkpoint", "evaluation"] if key == "step" and not self.rule.announces else []
         return [key, *(other for other in hidden if other not in self._seen)]
 
     def _limit(self, key: str) -> float:

@@ -256,6 +256,9 @@ class Program(Part):
     """Where its checkpoints lie."""
     resume_arguments: tuple[Text, ...] = ()
     """Added when it goes on from a checkpoint; `{tag}` is its tag (also in PRETRAINCTL_RESUME_TAG)."""
+    announces_phases: bool = False
+    """Whether it says `phase("checkpoint", ...)` and `phase("evaluation", ...)` before each of these: then a silence in
+    its steps is a hang after the time-out of a step, else after the longest of the three until it has said them."""
 
 
 def _is_json(value: dict[str, JsonValue]) -> dict[str, JsonValue]:

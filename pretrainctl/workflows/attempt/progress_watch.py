@@ -66,9 +66,8 @@ class ProgressWatch:
         self._question = {"run": str(attempt.run.path), "attempt": attempt.number, "restart": restart}
         self._clock = clock
         # The bundle holds the settings of the reference trainer, which reports each phase from its first moment on.
-        own = _is_there(attempt.run.bundle / "training.json")
-        self._reports = own
-        self.pace = Pace(launch.hang, nodes=launch.srun.nodes, save_lead=launch.signal_lead, announces=own)
+        self._reports = _is_there(attempt.run.bundle / "training.json")
+        self.pace = Pace(launch.hang, nodes=launch.srun.nodes, save_lead=launch.signal_lead)
         self._pause = min(_LONGEST_PAUSE, max(_SHORTEST_PAUSE, min(launch.hang.step, launch.hang.checkpoint) / 40))
         self._offset = 0
         self._rest = b""

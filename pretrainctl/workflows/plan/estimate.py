@@ -7,7 +7,7 @@ from pretrainctl.errors import InputError
 from pretrainctl.frameworks.deepspeed import model_shape
 from pretrainctl.records.training import ModelShape
 from pretrainctl.schema import ClusterProfile, Estimate, Geometry, Memory, Recipe
-from pretrainctl.units import show_count, show_duration, show_size
+from pretrainctl.units import show_count, show_duration, show_estimate, show_size
 from pretrainctl.workflows.plan.queues import source_of
 from pretrainctl.workflows.plan.risk import warn_of_risk, work_at_risk
 from pretrainctl.workflows.plan.speed import choose_speed
@@ -49,6 +49,8 @@ def estimate(
     risk = None if seconds is None else work_at_risk(recipe, profile, geometry, seconds)
     if risk is not None:
         warn_of_risk(risk, geometry, save, warnings)
+    needed = None if held is None else (geometry.nodes + geometry.spares) * held / 3600
+    _warn_of_budget(recipe, node_hours, needed, warnings)
     return Estimate(
         parameters=parameters,
         flops_per_token=flops,
@@ -62,9 +64,26 @@ def estimate(
         node_hours_per_job=node_hours,
         site_units_per_job=units,
         jobs=jobs,
-        node_hours=None if held is None else (geometry.nodes + geometry.spares) * held / 3600,
+        node_hours=needed,
         at_risk=risk,
     )
+
+
+def _warn_of_budget(recipe: Recipe, a_job: float, needed: float | None, warnings: list[str]) -> None:
+    """Say where the node-hours that the recipe allows do not reach, to the target or even for the first job."""
+    budget = recipe.recovery.node_hours
+    if budget is None:
+        return
+    if needed is not None and needed > budget:
+        warnings.append(
+            f"recovery.node_hours {budget:g} does not reach the target, which takes {show_estimate(needed)}: "
+            "the run will stop on the way"
+        )
+    if a_job > budget:
+        warnings.append(
+            f"one job may use {a_job:.2f} node-hours, more than recovery.node_hours {budget:g}, which is looked at "
+            "only before and after each start: a shorter resources.walltime holds it"
+        )
 
 
 def _checkpoint_seconds(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pretrainctl.records.launch import HangRule
@@ -37,7 +39,7 @@ class Program:
 
 
 def pace(*, nodes: int = 1, save_lead: float = 60.0, announces: bool = True) -> Pace:
-    return Pace(RULE, nodes=nodes, save_lead=save_lead, announces=announces)
+    return Pace(replace(RULE, announces=announces), nodes=nodes, save_lead=save_lead)
 
 
 def test_the_start_may_take_long_and_longer_on_many_nodes() -> None:
@@ -114,6 +116,7 @@ def test_a_program_of_which_little_is_known_may_save_or_evaluate_where_it_says_s
     learned = pace(announces=False)
     program = Program(learned).start()
     assert learned.limit == 1800
+    assert learned.reason == "the least for evaluation on this cluster, which may go on unsaid"
     program.phase("evaluation", 1.0)
     program.phase("step", 50.0)
     assert learned.limit == 600

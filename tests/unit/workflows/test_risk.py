@@ -60,3 +60,15 @@ def test_plan_shows_steps_time_and_node_hours(capsys):
 @pytest.mark.parametrize("cluster", ["marenostrum5", "leonardo", "jupiter"])
 def test_about_an_hour_is_at_risk_in_what_is_shipped(recipe, cluster):
     assert plan(recipe=recipe, cluster=cluster).estimate.at_risk.seconds <= 3600
+
+
+def test_a_budget_that_does_not_reach_the_target_or_the_end_of_the_first_job_is_said():
+    def said(budget):
+        found = plan(f"recovery.node_hours={budget}", "resources.spares=1", "resources.walltime=10:00:00").warnings
+        return [line for line in found if "recovery.node_hours" in line]
+
+    target, job = said(100)
+    assert target.startswith("recovery.node_hours 100 does not reach the target, which takes ~")
+    assert job.startswith("one job may use 330.00 node-hours, more than recovery.node_hours 100, ")
+    assert said(330) == [target.replace(" 100 ", " 330 ")]
+    assert said(10**6) == []
