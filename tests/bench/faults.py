@@ -18,7 +18,7 @@ from pretrainctl.runs.folder import RunFolder
 from pretrainctl.sandbox import Sandbox, daemons, layout, processes
 from tests.sandbox.training_runs import TrainingRun, rank_process, wait_until
 
-__all__ = ["FAULTS", "ON_DEMAND", "Scene"]
+__all__ = ["FAULTS", "Scene"]
 
 
 @dataclass
@@ -251,7 +251,6 @@ FAULTS: dict[Fault, float] = {
     preempted: 1.5,
     requeued: 1,
     newest_truncated: 1.5,
+    rank_stopped: 2,
 }
 """Each with its weight."""
-ON_DEMAND: dict[Fault, float] = {rank_stopped: 2}
-"""Those that need a run that notices what makes no progress."""

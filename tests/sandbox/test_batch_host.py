@@ -33,7 +33,7 @@ def test_without_a_spare_the_chained_job_starts_at_once_and_elsewhere(
     run, host = launch(site, f"host-{'silent' if silent else 'killed'}")
     begun = time.monotonic()
     sandbox.kill_node(host, silent=silent)
-    wait_until(lambda: len(run.events("restart_started")) == 2, 60, f"the next start; {run.story()}")
+    wait_until(lambda: len(run.events("restart_started")) == 2, 60, "the next start", run=run)
     took = time.monotonic() - begun
     lost = run.events("batch_host_lost")
     assert [event.data["node"] for event in lost] == [host]
@@ -56,7 +56,7 @@ def test_with_a_spare_the_ranks_save_before_the_job_is_ended(site: Site, sandbox
     run, host = launch(site, "host-spare", "resources.spares=1", "checkpoint.every_steps=1000", steps=2000)
     assert host not in run.events("restart_started")[0].data["nodes"]
     sandbox.kill_node(host)
-    wait_until(lambda: len(run.events("restart_started")) == 2, 90, f"the next start; {run.story()}")
+    wait_until(lambda: len(run.events("restart_started")) == 2, 90, "the next start", run=run)
     run.wait_for_step(run.step() + 3)
     saved = run.samples("saved")[0]["step"]
     assert saved == max(sample["step"] for sample in run.samples() if sample["attempt"] == 1), "no step is done twice"
@@ -96,5 +96,5 @@ def test_reconcile_ends_a_job_whose_batch_host_is_gone(site: Site, sandbox: Sand
     assert "has lost its batch host" in status["warnings"][0]
     done = site.command("reconcile", run.name)
     assert f"its batch host {host} is gone" in done.stdout, done.stdout + done.stderr
-    wait_until(lambda: len(run.events("restart_started")) == 2, 90, f"the next start; {run.story()}")
+    wait_until(lambda: len(run.events("restart_started")) == 2, 90, "the next start", run=run)
     assert site.command("cancel", run.name).returncode == 0

@@ -51,7 +51,7 @@ def test_a_save_torn_by_the_death_of_a_rank_is_quarantined_and_the_one_before_it
     torn = hold_back(run, rank=1)
     os.kill(rank_process(run, 1), signal.SIGKILL)
     shard(run.folder / "checkpoints" / torn).unlink()  # the fifo
-    gate = wait_until(lambda: run.events("checkpoint_gate")[1:], 60, f"the next start; {run.story()}")[0].data
+    gate = wait_until(lambda: run.events("checkpoint_gate")[1:], 60, "the next start", run=run)[0].data
     before = int(torn.removeprefix("global_step")) - EVERY
     assert (gate["resume_tag"], gate["resume_step"]) == (f"global_step{before}", before)
     assert [entry["tag"] for entry in gate["quarantined"]] == [torn]
@@ -121,7 +121,7 @@ def test_the_newest_complete_tag_is_taken_whatever_is_damaged(site: Site, saved:
     assert (folder / "latest").read_text().strip() == expected.name
     step = int(expected.name.removeprefix("global_step"))
     started = gate.attempt
-    wait_until(lambda: any(s["attempt"] == started for s in saved.samples()), 60, f"a step; {saved.story()}")
+    wait_until(lambda: any(s["attempt"] == started for s in saved.samples()), 60, "a step", run=saved)
     assert saved.first_step_of(started) == step + 1
     assert site.command("cancel", saved.name).returncode == 0
     saved.wait_for_an_empty_queue()
@@ -136,7 +136,7 @@ def test_when_every_tag_is_bad_the_run_stops_and_never_begins_anew(site: Site, s
         shard(tag).write_bytes(b"")
     steps = len(saved.samples())
     site.slurm("scancel", filler.strip())
-    stopped = wait_until(lambda: saved.events("stopped"), 60, f"the stop; {saved.story()}")[-1]
+    stopped = wait_until(lambda: saved.events("stopped"), 60, "the stop", run=saved)[-1]
     assert stopped.data["class"] == "checkpoint_incomplete"
     assert "no usable checkpoint" in stopped.message
     saved.wait_for_an_empty_queue()

@@ -145,7 +145,7 @@ def test_a_night_is_not_lost_to_an_empty_event(site: Site, sandbox: Sandbox) -> 
     wait_until(event.with_name("000002.json.unreadable").exists, 90, "the attempt to set it aside")
     run.wait_for_finish()
     assert "000002.json.unreadable" in run.events("set_aside")[0].message
-    assert run.first_step_of(2) == run.samples("saved")[0]["step"] + 1
+    assert run.first_step_of(2) == run.last_save(before=2) + 1
 
 
 def test_reconcile_brings_back_a_run_that_nobody_continues(site: Site, sandbox: Sandbox) -> None:
@@ -160,7 +160,7 @@ def test_reconcile_brings_back_a_run_that_nobody_continues(site: Site, sandbox: 
         assert site.command("reconcile", run.name).returncode == 0
         assert len(run.events("submitted")) == expected
     run.wait_for_finish()
-    assert run.first_step_of(2) == run.samples("saved")[0]["step"] + 1
+    assert run.first_step_of(2) == run.last_save(before=2) + 1
 
 
 def test_reconcile_tops_up_a_pre_queued_chain(site: Site) -> None:
@@ -206,7 +206,7 @@ def test_one_of_several_resumes_at_once_queues_the_job(site: Site) -> None:
         codes = sorted(done.returncode for done in pool.map(lambda _: site.command("resume", run.name), range(4)))
     assert codes == [0, 6, 6, 6]
     assert len(run.events("submitted")) == before + 1
-    wait_until(lambda: run.status()["phase"] == "running", 60, f"the resumed job; {run.story()}")
+    wait_until(lambda: run.status()["phase"] == "running", 60, "the resumed job", run=run)
     refused = site.command("resume", run.name)
     assert refused.returncode == 6
     assert "is running" in refused.stderr

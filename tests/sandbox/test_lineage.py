@@ -90,7 +90,7 @@ def test_a_chained_job_finds_the_change_and_stops(site: Site) -> None:
     try:
         data.write_bytes(kept[:-2] + b"\1\1")
         os.kill(attempt_process(run), signal.SIGKILL)  # the job ends, and the chained one takes over
-        wait_until(lambda: run.events("stopped"), 120, f"the stop; {run.story()}")
+        wait_until(lambda: run.events("stopped"), 120, "the stop", run=run)
     finally:
         data.write_bytes(kept)
     (event,) = run.events("stopped")

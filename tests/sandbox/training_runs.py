@@ -36,14 +36,17 @@ TINY = (
 """A model that steps as fast as two slow cores can; 512 tokens a step."""
 
 
-def wait_until(condition: Callable[[], Any], timeout: float, what: str, pause: float = 0.1) -> Any:
-    """The first true value of `condition`; an AssertionError that says `what` after `timeout` seconds."""
+def wait_until(
+    condition: Callable[[], Any], timeout: float, what: str, pause: float = 0.1, run: TrainingRun | None = None
+) -> Any:
+    """The first true value of `condition`; after `timeout` seconds an AssertionError: `what`, and all about `run`."""
     deadline = time.monotonic() + timeout
     while True:
         value = condition()
         if value:
             return value
-        assert time.monotonic() < deadline, f"waited {timeout:g} s in vain for {what}"
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {timeout:g} s in vain for {what}{f'; {run.story()}' if run else ''}")
         time.sleep(pause)
 
 
@@ -145,11 +148,11 @@ class TrainingRun:
             assert fold(self.events()).stopped is None, self.story()
             return self.step() >= step
 
-        wait_until(reached, timeout, f"step {step} of {self.name}; {self.story()}")
+        wait_until(reached, timeout, f"step {step} of {self.name}", run=self)
 
     def wait_for(self, kind: str, timeout: float = 180.0) -> Event:
         """Wait for the first event of a kind."""
-        wait_until(lambda: self.events(kind), timeout, f"the event {kind} of {self.name}")
+        wait_until(lambda: self.events(kind), timeout, f"the event {kind} of {self.name}", run=self)
         return self.events(kind)[0]
 
     def wait_for_finish(self, timeout: float = 240.0) -> None:
@@ -159,11 +162,15 @@ class TrainingRun:
             assert fold(self.events()).stopped is None, self.story()
             return bool(self.events("finished"))
 
-        wait_until(finished, timeout, f"the end of {self.name}; {self.story()}", pause=0.3)
+        wait_until(finished, timeout, f"the end of {self.name}", pause=0.3, run=self)
 
     def first_step_of(self, attempt: int, restart: int = 0) -> int:
         """The first step that a restart did."""
         return min(s["step"] for s in self.samples() if (s["attempt"], s["restart"]) == (attempt, restart))
+
+    def last_save(self, *, before: int) -> int:
+        """The step of the last checkpoint that attempts before the one of this number have saved."""
+        return max(sample["step"] for sample in self.samples("saved") if sample["attempt"] < before)
 
     def weights_digest(self) -> str:
         """SHA-256 of the final weights, as written by the training program."""
