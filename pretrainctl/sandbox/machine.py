@@ -71,6 +71,12 @@ class Sandbox:
         settings = places.load(self.layout)
         return settings.shape if settings is not None else None
 
+    @property
+    def cluster(self) -> str:
+        """Slurm's name of the cluster, empty before the first `up`; no process is asked."""
+        settings = places.load(self.layout)
+        return settings.cluster if settings is not None else ""
+
     def env(self) -> dict[str, str]:
         """What a shell needs so that plain sbatch, squeue, sacct ... speak to this sandbox."""
         return {"SLURM_CONF": str(self.layout.slurm_conf), places.ROOT_VARIABLE: str(self.root)}
@@ -117,7 +123,14 @@ class Sandbox:
     def _configure(self, shape: Shape) -> Settings:
         # chosen anew each time: another program may have taken the last ones meanwhile
         first = places.free_ports(shape.nodes + 2)
-        settings = Settings(shape=shape, controller_port=first, database_port=first + 1, node_port=first + 2)
+        known = places.load(self.layout)
+        settings = Settings(
+            shape=shape,
+            controller_port=first,
+            database_port=first + 1,
+            node_port=first + 2,
+            cluster=known.cluster if known is not None else places.cluster_name(self.layout),
+        )
         places.save(self.layout, settings)
         daemons.write_configuration(self.layout, settings)
         return settings
@@ -132,7 +145,7 @@ class Sandbox:
             self._say(f"starting {name}")
             daemons.start_daemon(self.layout, settings, name, say=self._say)
             if name == "slurmdbd":
-                daemons.add_accounts(self.layout)
+                daemons.add_accounts(self.layout, settings.cluster)
             if name == "slurmctld":
                 # jobs that a former life left in the queue must not start by themselves
                 self._cancel_all()
@@ -273,7 +286,7 @@ class Sandbox:
         control = {name: running[name].pid if name in running else None for name in daemons.CONTROL_DAEMONS}
         return SandboxStatus(
             root=str(self.root),
-            cluster=self.layout.cluster,
+            cluster=self.cluster,
             slurm_conf=str(self.layout.slurm_conf),
             up=bool(states) and all(pid is not None for pid in control.values()),
             daemons=control,
