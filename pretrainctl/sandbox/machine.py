@@ -60,6 +60,13 @@ class Sandbox:
         self.layout = Layout.at(root if root is not None else places.default_root())
         self._say = say
 
+    @staticmethod
+    def of(slurm_conf: Path) -> Sandbox | None:
+        """The sandbox whose Slurm has this configuration; None where it is another Slurm's."""
+        root = slurm_conf.parent.parent
+        made = Sandbox(root) if (root / Layout.at(root).settings.name).is_file() else None
+        return made if made is not None and made.layout.slurm_conf == slurm_conf else None
+
     @property
     def root(self) -> Path:
         """The sandbox's folder, absolute."""
@@ -76,6 +83,11 @@ class Sandbox:
         """Slurm's name of the cluster, empty before the first `up`; no process is asked."""
         settings = places.load(self.layout)
         return settings.cluster if settings is not None else ""
+
+    @property
+    def runs(self) -> bool:
+        """Whether any of its control daemons runs: not after `down`, but where only some of them are away."""
+        return any(name in self._daemons() for name in daemons.CONTROL_DAEMONS)
 
     def env(self) -> dict[str, str]:
         """What a shell needs so that plain sbatch, squeue, sacct ... speak to this sandbox."""

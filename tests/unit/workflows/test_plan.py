@@ -110,6 +110,7 @@ def test_refused_before_the_queue(set_values, says):
 
 
 def test_without_a_cluster_it_is_where_we_are(monkeypatch):
+    monkeypatch.delenv("SLURM_CONF", raising=False)
     assert "no cluster profile knows this host" in refused(cluster=None)
     monkeypatch.setattr("socket.getfqdn", lambda: "login1.big.example")
     folder = Path(__import__("os").environ["PRETRAINCTL_CONFIG"]) / "cluster_profiles"
