@@ -80,8 +80,8 @@ def test_the_queue_is_the_first_production_row_that_fits():
     assert plan(rows, "resources.queue=fast").queue.partition == "f"
     assert refused(rows, "resources.walltime=2h") == (
         "no queue of sandbox takes 2 nodes for 0-02:00:00: "
-        "small: 0-02:00:00, at most 0-01:00:00 (pretrainctl's own sandbox, 2026-11); "
-        "big: 2 nodes, at least 3 (pretrainctl's own sandbox, 2026-11)"
+        "small: 0-02:00:00, at most 0-01:00:00 (--set cluster.queues); "
+        "big: 2 nodes, at least 3 (--set cluster.queues)"
     )
     with pytest.raises(InputError) as caught:
         plan(rows, "resources.walltime=2h")
