@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from pretrainctl.catalog.attribution import attribute
 from pretrainctl.catalog.files import Kind, find, names, search_path
 from pretrainctl.catalog.reading import (
     Document,
@@ -61,7 +62,7 @@ def load_recipe(name: str, settings: Sequence[str] = (), *, clusters: Sequence[s
     `clusters` are the names that the cluster's profile goes by (`lineage`): what the recipe says for them under
     `clusters:` is laid over the rest. InputError says what does not fit, in the sections of other clusters too.
     """
-    recipe = _checked(Recipe, lambda some: recipe_document(name, some, clusters=clusters), settings)
+    recipe, _ = _checked(Recipe, lambda some: recipe_document(name, some, clusters=clusters), settings)
     _check_sections(name, clusters)
     return recipe
 
@@ -70,9 +71,11 @@ def load_profile(name: str, settings: Sequence[str] = ()) -> ClusterProfile:
     """The cluster profile of that name or path, with `key=value` settings applied.
 
     Where the site wants an account, the variable PRETRAINCTL_ACCOUNT gives it, over the profile's own. Errors name a
-    setting with the `cluster.` that people type in front.
+    setting with the `cluster.` that people type in front. Its sections know which values are not of their provenance.
     """
-    return _checked(ClusterProfile, lambda some: profile_document(name, some), settings)
+    profile, document = _checked(ClusterProfile, lambda some: profile_document(name, some), settings)
+    attribute(profile, document)
+    return profile
 
 
 def lineage(name: str) -> tuple[str, ...]:
@@ -173,10 +176,10 @@ def _lies_in(section: Document, problem: ErrorDetails) -> bool:
     return told and bool(written) and written in section.origins
 
 
-def _checked(model: type[M], build: Callable[[Sequence[str]], Document], settings: Sequence[str]) -> M:
+def _checked(model: type[M], build: Callable[[Sequence[str]], Document], settings: Sequence[str]) -> tuple[M, Document]:
     document = build(settings)
     try:
-        return _validate(model, document)
+        return _validate(model, document), document
     except ValidationError as error:
         blamed = _settings_to_blame(model, build, settings, error)
         raise _explain(document, model, error.errors(include_url=False), blamed) from error

@@ -44,6 +44,8 @@ class Document:
 
     values: dict[str, Any]
     origins: dict[Key, Origin] = field(default_factory=dict)
+    files: tuple[str, ...] = ()
+    """Files that it was joined from, by the sources of their origins, the nearest first."""
 
     def origin(self, key: Key) -> Origin:
         """The origin of a value, or of the nearest section around it."""
@@ -79,6 +81,7 @@ def join(kind: Kind, chain: Sequence[tuple[Path, Document]], clusters: Sequence[
     merged = documents.pop()
     while documents:
         _merge(merged, documents.pop())
+    merged.files = tuple(str(path) for path, _ in chain)
     return merged
 
 

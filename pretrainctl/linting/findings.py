@@ -46,6 +46,6 @@ class Rule:
             yield Finding(line, self.severity, self.name, reason, fix)
 
 
-def source(profile: ClusterProfile, section: Sourced | None = None) -> str:
-    """Where what a rule knows of a site comes from: the section's own provenance, else the profile's."""
-    return f"profile {profile.name}: {(section.provenance if section else None) or profile.provenance}"
+def source(profile: ClusterProfile, section: Sourced | None = None, *keys: str) -> str:
+    """Where what a rule knows of a site comes from: see `ClusterProfile.source_of`."""
+    return f"profile {profile.name}: {profile.source_of(section, *keys)}"

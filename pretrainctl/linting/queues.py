@@ -42,7 +42,7 @@ def _missing_partition(batch: Batch) -> Iterator[Hit]:
             batch.last_line,
             (
                 f"no --partition: the job goes to {profile.default_partition}, the default of {profile.name}, where "
-                f"no queue for training is ({source(profile)})"
+                f"no queue for training is ({source(profile, None, 'default_partition')})"
             ),
             f"#SBATCH --partition={rows[0].partition}",
         )
@@ -66,7 +66,7 @@ def _partition_without_gpus(batch: Batch) -> Iterator[Hit]:
         batch.options["partition"].line,
         (
             f"--{asked}={batch.value(asked)} from {profile.default_partition}, the default of {profile.name}, where no "
-            f"queue for training is ({source(profile)})"
+            f"queue for training is ({source(profile, None, 'default_partition')})"
         ),
         f"#SBATCH --partition={row.partition}",
     )

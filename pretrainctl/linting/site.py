@@ -21,7 +21,7 @@ def _missing_account(batch: Batch) -> Iterator[Hit]:
         name = profile.account.name or "NAME"
         yield (
             batch.last_line,
-            f"{profile.name} refuses jobs without an account ({source(profile, profile.account)})",
+            f"{profile.name} refuses jobs without an account ({source(profile, profile.account, 'required')})",
             f"#SBATCH --account={name}",
         )
 
@@ -35,7 +35,7 @@ def _memory_not_here(batch: Batch) -> Iterator[Hit]:
         if name in batch.options:
             yield (
                 batch.options[name].line,
-                f"{profile.name} wants no --{name} ({source(profile, profile.request)})",
+                f"{profile.name} wants no --{name} ({source(profile, profile.request, 'memory')})",
                 "drop the line",
             )
 

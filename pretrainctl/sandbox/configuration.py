@@ -22,7 +22,7 @@ def slurm_conf(layout: Layout, settings: Settings, *, user: str, host: str) -> s
     shape = settings.shape
     last = settings.node_port + shape.nodes - 1
     lines = [
-        f"ClusterName={layout.cluster}",
+        f"ClusterName={settings.cluster}",
         f"SlurmctldHost={host}(127.0.0.1)",
         f"SlurmUser={user}",
         f"SlurmdUser={user}",
@@ -150,17 +150,17 @@ def mail_program(layout: Layout) -> str:
     return f'#!/bin/sh\necho "$@" >> {layout.log}/mail.log\n'
 
 
-def accounting_commands(layout: Layout, *, user: str) -> list[list[str]]:
+def accounting_commands(cluster: str, *, user: str) -> list[list[str]]:
     """What `sacctmgr --immediate` must be told once: the cluster, the QoS with limits, the account and its user."""
     return [
-        ["add", "cluster", layout.cluster],
+        ["add", "cluster", cluster],
         [
             *("add", "qos", "debug", "set", "Flags=DenyOnLimit", "MaxWall=00:30:00"),
             *("MaxTRESPerJob=node=2", "MaxSubmitJobsPerUser=1", "Priority=1000"),
         ],
-        ["add", "account", "sandbox", f"Cluster={layout.cluster}", "Description=sandbox", "Organization=sandbox"],
+        ["add", "account", "sandbox", f"Cluster={cluster}", "Description=sandbox", "Organization=sandbox"],
         [
-            *("add", "user", user, "Account=sandbox", "DefaultAccount=sandbox", f"Cluster={layout.cluster}"),
+            *("add", "user", user, "Account=sandbox", "DefaultAccount=sandbox", f"Cluster={cluster}"),
             *("QOS=normal,debug", "DefaultQOS=normal", "AdminLevel=Admin"),
         ],
     ]

@@ -240,11 +240,11 @@ def _last_words(log: Path) -> str:
     return "\n".join(lines[-5:]) or "nothing was said"
 
 
-def add_accounts(layout: Layout) -> None:
+def add_accounts(layout: Layout, cluster: str) -> None:
     """Make the cluster, the QoS and the account known to the accounting, where they are not."""
     env = client_environment(layout)
     user = user_name()
-    for command in configuration.accounting_commands(layout, user=user):
+    for command in configuration.accounting_commands(cluster, user=user):
         process.run(["sacctmgr", "--immediate", *command], timeout=30.0, env=env, check=False)
     known = process.run(
         ["sacctmgr", "-nP", "show", "assoc", f"user={user}", "format=account,qos"], timeout=30.0, env=env

@@ -5,15 +5,26 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import secrets
 import socket
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pretrainctl.errors import InputError, MissingError
 from pretrainctl.records import codec
 
-__all__ = ["ROOT_VARIABLE", "Layout", "Settings", "Shape", "default_root", "free_ports", "load", "save"]
+__all__ = [
+    "ROOT_VARIABLE",
+    "Layout",
+    "Settings",
+    "Shape",
+    "cluster_name",
+    "default_root",
+    "free_ports",
+    "load",
+    "save",
+]
 
 ROOT_VARIABLE = "PRETRAINCTL_SANDBOX"
 """Names the sandbox's folder where the caller does not."""
@@ -65,6 +76,8 @@ class Settings:
     controller_port: int
     database_port: int
     node_port: int
+    cluster: str = ""
+    """Slurm's name of the cluster; empty in a file that was written before it stood there."""
 
 
 @dataclass(frozen=True)
@@ -86,11 +99,6 @@ class Layout:
             return Layout(whole, whole)
         mark = hashlib.sha256(text.encode()).hexdigest()[:10]
         return Layout(whole, Path(tempfile.gettempdir()) / f"pretrainctl-{os.getuid()}-{mark}")
-
-    @property
-    def cluster(self) -> str:
-        """Slurm's name of the cluster: the same for the same folder, another for another."""
-        return "sandbox_" + hashlib.sha256(str(self.root).encode()).hexdigest()[:6]
 
     @property
     def settings(self) -> Path:
@@ -179,12 +187,24 @@ def load(layout: Layout) -> Settings | None:
     """The settings that an earlier `up` wrote, or None."""
     if not layout.settings.exists():
         return None
-    return codec.read(Settings, layout.settings)
+    settings = codec.read(Settings, layout.settings)
+    return settings if settings.cluster else replace(settings, cluster=cluster_name(layout))
 
 
 def save(layout: Layout, settings: Settings) -> None:
     """Keep the settings for the next commands."""
     codec.write(layout.settings, settings)
+
+
+def cluster_name(layout: Layout) -> str:
+    """Slurm's name of this cluster: what it is called already, else a new one, which no other sandbox has had.
+
+    Job ids count from 1 in each sandbox, and what was found of the nodes of one says nothing of another's: one that
+    was purged must not come back under its name. Slurm refuses state of a cluster of another name.
+    """
+    known = layout.state / "clustername"  # slurmctld's own, which is there without settings too
+    told = known.read_text(encoding="utf-8").strip() if known.is_file() else ""
+    return told or f"sandbox_{secrets.token_hex(4)}"
 
 
 def free_ports(count: int) -> int:

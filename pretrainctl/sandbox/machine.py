@@ -60,6 +60,13 @@ class Sandbox:
         self.layout = Layout.at(root if root is not None else places.default_root())
         self._say = say
 
+    @staticmethod
+    def of(slurm_conf: Path) -> Sandbox | None:
+        """The sandbox whose Slurm has this configuration; None where it is another Slurm's."""
+        root = slurm_conf.parent.parent
+        made = Sandbox(root) if (root / Layout.at(root).settings.name).is_file() else None
+        return made if made is not None and made.layout.slurm_conf == slurm_conf else None
+
     @property
     def root(self) -> Path:
         """The sandbox's folder, absolute."""
@@ -70,6 +77,17 @@ class Sandbox:
         """The shape of the last `up`, or None."""
         settings = places.load(self.layout)
         return settings.shape if settings is not None else None
+
+    @property
+    def cluster(self) -> str:
+        """Slurm's name of the cluster, empty before the first `up`; no process is asked."""
+        settings = places.load(self.layout)
+        return settings.cluster if settings is not None else ""
+
+    @property
+    def runs(self) -> bool:
+        """Whether any of its control daemons runs: not after `down`, but where only some of them are away."""
+        return any(name in self._daemons() for name in daemons.CONTROL_DAEMONS)
 
     def env(self) -> dict[str, str]:
         """What a shell needs so that plain sbatch, squeue, sacct ... speak to this sandbox."""
@@ -117,7 +135,14 @@ class Sandbox:
     def _configure(self, shape: Shape) -> Settings:
         # chosen anew each time: another program may have taken the last ones meanwhile
         first = places.free_ports(shape.nodes + 2)
-        settings = Settings(shape=shape, controller_port=first, database_port=first + 1, node_port=first + 2)
+        known = places.load(self.layout)
+        settings = Settings(
+            shape=shape,
+            controller_port=first,
+            database_port=first + 1,
+            node_port=first + 2,
+            cluster=known.cluster if known is not None else places.cluster_name(self.layout),
+        )
         places.save(self.layout, settings)
         daemons.write_configuration(self.layout, settings)
         return settings
@@ -132,7 +157,7 @@ class Sandbox:
             self._say(f"starting {name}")
             daemons.start_daemon(self.layout, settings, name, say=self._say)
             if name == "slurmdbd":
-                daemons.add_accounts(self.layout)
+                daemons.add_accounts(self.layout, settings.cluster)
             if name == "slurmctld":
                 # jobs that a former life left in the queue must not start by themselves
                 self._cancel_all()
@@ -273,7 +298,7 @@ class Sandbox:
         control = {name: running[name].pid if name in running else None for name in daemons.CONTROL_DAEMONS}
         return SandboxStatus(
             root=str(self.root),
-            cluster=self.layout.cluster,
+            cluster=self.cluster,
             slurm_conf=str(self.layout.slurm_conf),
             up=bool(states) and all(pid is not None for pid in control.values()),
             daemons=control,

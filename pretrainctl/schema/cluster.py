@@ -29,6 +29,7 @@ from pretrainctl.schema.options import check_sbatch_options, check_srun_options
 from pretrainctl.schema.site import (
     Account,
     Accounting,
+    Attributed,
     Hosts,
     Internet,
     Provenance,
@@ -245,7 +246,7 @@ class Container(Sourced):
     """Modules that bring the program, loaded after the profile's own."""
 
 
-class ClusterProfile(Part):
+class ClusterProfile(Attributed):
     """Where to train."""
 
     name: SlurmWord
@@ -311,6 +312,15 @@ class ClusterProfile(Part):
     """CPU time that a process may use on a login node."""
     mail: Mail | None = None
     """Mail from Slurm; set it in your own profile."""
+
+    def source_of(self, section: Sourced | None, *keys: str) -> str:
+        """Where the values of these keys of a section come from, of all where none is named; of this level's for None.
+
+        That is the section's own provenance, else the profile's, but for what other files, or settings, say.
+        """
+        if section is None:
+            return self.origin_of(self.provenance, *keys) if keys else str(self.provenance)
+        return section.origin_of(section.provenance or self.provenance, *keys)
 
     @property
     def python_module(self) -> tuple[str, str] | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
 from pretrainctl.schema.base import (
     Date,
@@ -24,6 +25,7 @@ from pretrainctl.schema.base import (
 __all__ = [
     "Account",
     "Accounting",
+    "Attributed",
     "Hosts",
     "Internet",
     "Provenance",
@@ -59,7 +61,31 @@ class Provenance(Part):
         return f"{self.source}, {self.as_of}"
 
 
-class Sourced(Part):
+class Attributed(Part):  # noqa: PLW1641 - pydantic makes the hash, of the fields
+    """What knows of its values where they stand, beside what its provenance tells of."""
+
+    _elsewhere: dict[str, str] = PrivateAttr(default_factory=dict)
+    # No part of the values: a profile that was written down and read again has none, and is the same.
+
+    def attribute(self, places: Mapping[str, str]) -> None:
+        """Say which keys somebody else wrote than the provenance tells of, and where (`FILE:LINE`, `--set KEY`)."""
+        self._elsewhere.update(places)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and self.__dict__ == other.__dict__
+
+    def origin_of(self, told: Provenance, *keys: str) -> str:
+        """Where the values of these keys come from, of all that are set where none is named; `told` by provenance."""
+        chosen = keys or [key for key in type(self).model_fields if key in self.model_fields_set - {"provenance"}]
+        places = {key: self._elsewhere[key] for key in chosen if key in self._elsewhere}
+        if not places:
+            return str(told)
+        if len(places) == len(chosen):
+            return ", ".join(dict.fromkeys(places.values())) if keys else next(iter(places.values()))
+        return "; ".join((str(told), *(f"{key}: {place}" for key, place in places.items())))
+
+
+class Sourced(Attributed):
     """A section whose values were looked up somewhere."""
 
     provenance: Provenance | None = None

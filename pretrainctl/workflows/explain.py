@@ -11,7 +11,8 @@ from pretrainctl import catalog
 from pretrainctl.catalog.reading import Document, Origin
 from pretrainctl.runs import folder
 from pretrainctl.schema import Plan
-from pretrainctl.workflows.plan.make import make_plan, names_of, split_settings, this_cluster
+from pretrainctl.workflows.place import this_cluster
+from pretrainctl.workflows.plan.make import make_plan, names_of, split_settings
 from pretrainctl.workflows.render import render_bundle
 from pretrainctl.workflows.training_step import shown_step
 

@@ -11,6 +11,7 @@ from pretrainctl import catalog, linting
 from pretrainctl.errors import InputError
 from pretrainctl.linting import Finding
 from pretrainctl.schema import ClusterProfile
+from pretrainctl.workflows.place import find_cluster
 
 __all__ = ["Report", "lint_scripts"]
 
@@ -34,7 +35,7 @@ def lint_scripts(paths: Sequence[Path], cluster: str | None) -> tuple[Report, ..
 
     InputError where one of the files cannot be read as a bash script.
     """
-    name = cluster or catalog.here()
+    name = cluster or find_cluster()
     profile = catalog.load_profile(name) if name else None
     return tuple(_lint(path, profile) for path in paths)
 

@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pretrainctl import catalog
-from pretrainctl.errors import InputError, PretrainctlError
+from pretrainctl.errors import InputError, MissingError, PretrainctlError
 from pretrainctl.health.entries import ExclusionList
 from pretrainctl.health.exclusion import PERSON, ListedNode, listed
 from pretrainctl.records.nodes import ExclusionEntry
 from pretrainctl.runs import folder
-from pretrainctl.slurm.client import Slurm
+from pretrainctl.schema import ClusterProfile
 from pretrainctl.slurm.nodes import expand, fold
 from pretrainctl.workflows.exclusions import add_found, list_folder, list_of, push
-from pretrainctl.workflows.plan.make import this_cluster
-from pretrainctl.workflows.reach import find_slurm_conf, reach_own, slurm_at
+from pretrainctl.workflows.place import this_cluster
+from pretrainctl.workflows.reach import find_slurm_conf, find_slurm_name, reach_own, slurm_at
 
 __all__ = ["Told", "exclude", "forgive", "report", "survey"]
 
@@ -74,9 +74,9 @@ def exclude(names: Sequence[str], cluster: str | None, *, reason: str, seconds: 
     """Keep jobs off nodes for `seconds`; InputError for one that Slurm does not know."""
     if not 1 <= seconds <= _LONGEST:
         raise InputError(f"--for {seconds:g} s is not between 1 s and 365 days", hint="write it as 12h or 7d")
-    nodes, slurm = _open(cluster)
+    nodes, profile = _open(cluster)
     chosen = _expand(names)
-    known = slurm.node_states(chosen)
+    known = slurm_at(find_slurm_conf(profile)).node_states(chosen)
     unknown = [node for node in chosen if node not in known]
     if unknown:
         raise InputError(
@@ -133,12 +133,11 @@ def report(names: Sequence[str], cluster: str | None) -> str:
     return "\n".join(lines)
 
 
-def _open(cluster: str | None) -> tuple[ExclusionList, Slurm]:
-    """The list of a cluster, whose Slurm must answer: the list is bound to its name."""
+def _open(cluster: str | None) -> tuple[ExclusionList, ClusterProfile]:
+    """The list of a cluster, which is bound to its Slurm's name, and its profile."""
     profile = catalog.load_profile(cluster or this_cluster())
-    slurm = slurm_at(find_slurm_conf(profile))
     place = list_folder(profile, folder.roots()[0])
-    return ExclusionList(place, profile.name, slurm.cluster_name()), slurm
+    return ExclusionList(place, profile.name, find_slurm_name(profile)), profile
 
 
 def _expand(names: Sequence[str]) -> tuple[str, ...]:
@@ -163,7 +162,7 @@ def _entry(nodes: ExclusionList, node: str, kind: str, reason: str, now: float) 
 
 def _push(nodes: ExclusionList) -> tuple[str, ...]:
     """Tell the jobs of this user's runs that wait; what went wrong with one is a note."""
-    notes = []
+    notes: list[str] = []
     runs, _ = folder.all_runs()
     for run in runs:
         if not run.is_own() or list_of(run).path != nodes.path:
@@ -174,9 +173,11 @@ def _push(nodes: ExclusionList) -> tuple[str, ...]:
             if waiting:
                 push(run, slurm, waiting)
                 notes.append(f"told job {', '.join(map(str, waiting))} of {run.record.name}")
+        except MissingError as error:  # the same for each run of that Slurm
+            notes.append(f"jobs that wait were not told: {error}")
         except PretrainctlError as error:
             notes.append(f"the jobs of {run.record.name} were not told: {error}")
-    return tuple(notes)
+    return tuple(dict.fromkeys(notes))
 
 
 def _view(node: ListedNode, now: float) -> NodeView:

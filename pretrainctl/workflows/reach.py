@@ -15,7 +15,7 @@ from pretrainctl.sandbox import Sandbox
 from pretrainctl.schema import ClusterProfile
 from pretrainctl.slurm.client import Slurm
 
-__all__ = ["find_slurm_conf", "reach", "reach_own", "slurm_at"]
+__all__ = ["find_slurm_conf", "find_slurm_name", "reach", "reach_own", "slurm_at"]
 
 
 def find_slurm_conf(profile: ClusterProfile) -> str:
@@ -24,11 +24,22 @@ def find_slurm_conf(profile: ClusterProfile) -> str:
         return str(profile.slurm_conf or "")
     sandbox = Sandbox()
     if not sandbox.status().up:
-        raise MissingError(
-            f"the sandbox in {sandbox.root} is not up",
-            hint="start it with `pretrainctl sandbox up`; PRETRAINCTL_SANDBOX names another one",
-        )
+        raise _not_up(sandbox)
     return sandbox.env()["SLURM_CONF"]
+
+
+def find_slurm_name(profile: ClusterProfile) -> str:
+    """Slurm's own name of the cluster of a profile. A sandbox has it in its settings, up or not; another Slurm must
+    answer, else SlurmError. MissingError where no sandbox was made."""
+    known = Sandbox().cluster if profile.slurm_conf == "sandbox" else ""
+    return known or slurm_at(find_slurm_conf(profile)).cluster_name()
+
+
+def _not_up(sandbox: Sandbox) -> MissingError:
+    return MissingError(
+        f"the sandbox in {sandbox.root} is not up",
+        hint="start it with `pretrainctl sandbox up`; PRETRAINCTL_SANDBOX names another one",
+    )
 
 
 def slurm_at(slurm_conf: str) -> Slurm:
@@ -37,13 +48,20 @@ def slurm_at(slurm_conf: str) -> Slurm:
 
 
 def reach(run: RunFolder) -> Slurm:
-    """The Slurm that a run was submitted to, to be asked about it; no command is run."""
+    """The Slurm that a run was submitted to, to be asked about it; no command is run.
+
+    MissingError where its configuration is gone, or it is a sandbox that was taken down: nobody would answer, and
+    Slurm's commands wait long before they say so.
+    """
     slurm_conf = run.record.slurm_conf
     if slurm_conf and not Path(slurm_conf).exists():
         raise MissingError(
             f"the Slurm of the run {run.record.name!r} is gone: there is no {slurm_conf}",
             hint="start that sandbox again, or launch the run anew",
         )
+    sandbox = Sandbox.of(Path(slurm_conf)) if slurm_conf else None
+    if sandbox is not None and not sandbox.runs:
+        raise _not_up(sandbox)
     return slurm_at(slurm_conf)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from pretrainctl.errors import InputError
 from pretrainctl.schema import ClusterProfile, Recipe, Variable
-from pretrainctl.workflows.plan.queues import source_of
 
 __all__ = ["check_recipe_environment"]
 
@@ -28,7 +27,7 @@ def check_recipe_environment(
             raise InputError(
                 f"environment.{name} {value!r}: compute nodes of {profile.name} have no internet"
                 + (" as far as is known" if compute == "unknown" else "")
-                + f" ({source_of(profile.internet, profile)})",
+                + f" ({profile.source_of(profile.internet, 'compute')})",
                 hint="leave it out, or say cluster.internet.compute=yes where they do",
             )
         theirs = variables.get(name)

@@ -8,7 +8,6 @@ from pretrainctl.frameworks.deepspeed import model_shape
 from pretrainctl.records.training import ModelShape
 from pretrainctl.schema import ClusterProfile, Estimate, Geometry, Memory, Recipe
 from pretrainctl.units import show_count, show_duration, show_estimate, show_size
-from pretrainctl.workflows.plan.queues import source_of
 from pretrainctl.workflows.plan.risk import warn_of_risk, work_at_risk
 from pretrainctl.workflows.plan.speed import choose_speed
 
@@ -108,7 +107,7 @@ def _checkpoint_seconds(
         )
         if not assumed:
             raise InputError(
-                f"{says} ({source_of(profile.signals, profile)})", hint="set a longer cluster.signals.lead"
+                f"{says} ({profile.source_of(profile.signals, 'lead')})", hint="set a longer cluster.signals.lead"
             )
         warnings.append(f"{says}: the last save of a job may be cut; set a longer cluster.signals.lead")
     return seconds
@@ -151,7 +150,7 @@ def _memory(
     if there == "unknown":
         notes.append(f"the memory of a GPU of {profile.name} is unknown and was not checked")
     else:
-        where = f"a GPU of {profile.name} has {show_size(there)} ({source_of(profile.node, profile)})"
+        where = f"a GPU of {profile.name} has {show_size(there)} ({profile.source_of(profile.node, 'gpu_memory')})"
         if states > there and recipe.program is None:
             raise InputError(
                 f"model states of {show_count(parameters)} parameters on {geometry.data_parallel} ranks take "
@@ -201,5 +200,5 @@ def _check_host_memory(
         warnings.append(
             f"the reference trainer makes {show_count(parameters)} weights in fp32 on each of "
             f"{geometry.tasks_per_node} ranks of a node before they are sharded: {show_size(needed)}, and a node of "
-            f"{profile.name} has {show_size(there)} ({source_of(profile.node, profile)})"
+            f"{profile.name} has {show_size(there)} ({profile.source_of(profile.node, 'memory')})"
         )

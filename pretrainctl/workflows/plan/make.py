@@ -16,6 +16,7 @@ from pretrainctl.recovery.policies import check_policies
 from pretrainctl.runs.folder import check_name, roots
 from pretrainctl.schema import ClusterProfile, Plan, Recipe
 from pretrainctl.units import show_duration
+from pretrainctl.workflows.place import this_cluster
 from pretrainctl.workflows.plan.environment import check_recipe_environment
 from pretrainctl.workflows.plan.estimate import estimate
 from pretrainctl.workflows.plan.geometry import geometry
@@ -24,7 +25,7 @@ from pretrainctl.workflows.plan.resources import check_account, count_cpus, coun
 from pretrainctl.workflows.plan.site import check_storage, site_environment
 from pretrainctl.workflows.plan.storage import check_local_folders, warn_of_full_storage
 
-__all__ = ["list_catalog", "make_plan", "names_of", "split_settings", "this_cluster"]
+__all__ = ["list_catalog", "make_plan", "names_of", "split_settings"]
 
 
 def make_plan(
@@ -111,17 +112,6 @@ def split_settings(set_values: Sequence[str]) -> tuple[list[str], list[str]]:
 def names_of(cluster: str, profile: ClusterProfile) -> tuple[str, ...]:
     """The names for which a recipe may hold a section that counts on this cluster, the nearest first."""
     return (profile.name, *catalog.lineage(cluster))
-
-
-def this_cluster() -> str:
-    """The profile that knows this host; InputError where none does."""
-    found = catalog.here()
-    if found is None:
-        raise InputError(
-            "no cluster profile knows this host",
-            hint=f"say --cluster, one of {', '.join(catalog.names('cluster_profiles'))}, or a path",
-        )
-    return found
 
 
 def list_catalog(kind: Literal["recipes", "cluster_profiles"]) -> tuple[tuple[str, str, Path], ...]:

@@ -6,15 +6,9 @@ from collections.abc import Sequence
 
 from pretrainctl.errors import InputError
 from pretrainctl.schema import ClusterProfile, Queue, Recipe
-from pretrainctl.schema.site import Provenance, Sourced
 from pretrainctl.units import slurm_time
 
-__all__ = ["check_chain", "choose_queue", "source_of"]
-
-
-def source_of(section: Sourced | None, profile: ClusterProfile) -> Provenance:
-    """Where the values of a section come from: its own provenance, or the profile's."""
-    return (section.provenance if section is not None else None) or profile.provenance
+__all__ = ["check_chain", "choose_queue"]
 
 
 def choose_queue(recipe: Recipe, profile: ClusterProfile, notes: list[str]) -> Queue:
@@ -33,15 +27,16 @@ def choose_queue(recipe: Recipe, profile: ClusterProfile, notes: list[str]) -> Q
         if not _open(row, profile):
             closed.append(row)
             continue
-        reason = _too_much(row, nodes, resources.walltime)
-        if reason is None:
+        excess = _too_much(row, nodes, resources.walltime)
+        if excess is None:
             notes += [
                 f"{what} of queue {row.name} on {profile.name} is unknown and was not checked"
                 for what, value in (("max_nodes", row.max_nodes), ("max_walltime", row.max_walltime))
                 if value == "unknown"
             ]
             return row
-        reasons.append(f"{row.name}: {reason} ({source_of(row, profile)})")
+        key, reason = excess
+        reasons.append(f"{row.name}: {reason} ({profile.source_of(row, key)})")
     if closed and not reasons and not profile.families:
         raise _families_not_said(profile, closed)
     yours = ", ".join(profile.families) or "none"
@@ -69,19 +64,20 @@ def _families_not_said(profile: ClusterProfile, closed: Sequence[Queue]) -> Inpu
     others = [f"resources.queue={row.name} ({row.purpose})" for row in profile.queues if row.family is None]
     return InputError(
         f"each of these queues of {profile.name} is for one kind of allocation, and the profile does not say of which "
-        f"kind yours is: {rows} ({source_of(closed[0], profile)})",
+        f"kind yours is: {rows} ({profile.source_of(closed[0], 'family')})",
         hint="say `families: [NAME]` in your profile, or --set cluster.families='[NAME]', with the name in brackets"
         + (f"; for every account: {', '.join(others)}" if others else ""),
     )
 
 
-def _too_much(row: Queue, nodes: int, walltime: int) -> str | None:
+def _too_much(row: Queue, nodes: int, walltime: int) -> tuple[str, str] | None:
+    """The limit that is passed, by its key, and how."""
     if nodes < row.min_nodes:
-        return f"{nodes} nodes, at least {row.min_nodes}"
+        return "min_nodes", f"{nodes} nodes, at least {row.min_nodes}"
     if isinstance(row.max_nodes, int) and nodes > row.max_nodes:
-        return f"{nodes} nodes, at most {row.max_nodes}"
+        return "max_nodes", f"{nodes} nodes, at most {row.max_nodes}"
     if isinstance(row.max_walltime, int) and walltime > row.max_walltime:
-        return f"{slurm_time(walltime)}, at most {slurm_time(row.max_walltime)}"
+        return "max_walltime", f"{slurm_time(walltime)}, at most {slurm_time(row.max_walltime)}"
     return None
 
 
@@ -89,7 +85,7 @@ def check_chain(recipe: Recipe, profile: ClusterProfile, queue: Queue, notes: li
     """Refuse a way to the next job that the site does not allow, and say what is not known of it."""
     chain = profile.chain
     strategy = recipe.chain.strategy or chain.strategy
-    source = source_of(chain, profile)
+    source = profile.source_of(chain, "sbatch_inside")
     if strategy == "inside":
         if chain.sbatch_inside == "no":
             raise InputError(
@@ -106,7 +102,7 @@ def check_chain(recipe: Recipe, profile: ClusterProfile, queue: Queue, notes: li
     if isinstance(queue.max_jobs, int) and jobs > queue.max_jobs:
         raise InputError(
             f"chain.jobs {jobs}: queue {queue.name} of {profile.name} takes at most {queue.max_jobs} jobs of a user "
-            f"({source_of(queue, profile)})",
+            f"({profile.source_of(queue, 'max_jobs')})",
             hint="queue fewer; `pretrainctl reconcile` tops them up",
         )
     if jobs > 1 and queue.max_jobs == "unknown":

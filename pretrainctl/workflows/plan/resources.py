@@ -6,7 +6,6 @@ from pretrainctl import catalog
 from pretrainctl.errors import InputError
 from pretrainctl.schema import ClusterProfile, Estimate, Geometry, Queue, Recipe
 from pretrainctl.units import show_estimate, slurm_time
-from pretrainctl.workflows.plan.queues import source_of
 
 __all__ = ["check_account", "count_cpus", "count_gpus", "directives", "warn_of_idle_gpus"]
 
@@ -19,7 +18,7 @@ def check_account(profile: ClusterProfile) -> None:
     families = sorted({row.family for row in profile.queues if row.family is not None})
     too = f"; there also say `families: [NAME]`, your kind of allocation, of {', '.join(families)}" if families else ""
     raise InputError(
-        f"{profile.name} refuses jobs without an account ({source_of(account, profile)})",
+        f"{profile.name} refuses jobs without an account ({profile.source_of(account, 'required')})",
         hint=f"give it by --set cluster.account.name=NAME, by the variable {catalog.ACCOUNT_VARIABLE}, or as "
         f"`account: {{name: NAME}}` in a profile of your own that `extends: {profile.name}`"
         + ("" if profile.families else too),
@@ -29,7 +28,7 @@ def check_account(profile: ClusterProfile) -> None:
 def count_gpus(recipe: Recipe, profile: ClusterProfile, ranks_per_node: int) -> int:
     """GPUs of each node; each rank needs one of its own."""
     asked, there = recipe.resources.gpus_per_node, profile.node.gpus
-    source = source_of(profile.node, profile)
+    source = profile.source_of(profile.node, "gpus")
     gpus = there if asked == "all" else asked
     if gpus > there:
         raise InputError(
@@ -51,14 +50,14 @@ def count_cpus(profile: ClusterProfile, ranks_per_node: int, gpus: int) -> int:
     if ranks_per_node * cpus > profile.node.cpus:
         raise InputError(
             f"{ranks_per_node} tasks x {cpus} CPUs are more than the {profile.node.cpus} CPUs of a node "
-            f"of {profile.name} ({source_of(profile.node, profile)})",
+            f"of {profile.name} ({profile.source_of(profile.node, 'cpus')})",
             hint="set cluster.tasks.cpus_per_task or resources.tasks_per_node",
         )
-    rule = profile.request.cpus_per_gpu
+    rule, rule_source = profile.request.cpus_per_gpu, profile.source_of(profile.request, "cpus_per_gpu")
     if rule is not None and ranks_per_node * cpus != rule * gpus:
         raise InputError(
             f"{profile.name} wants {rule} CPUs with each GPU: {ranks_per_node} tasks x {cpus} CPUs are "
-            f"{ranks_per_node * cpus}, and {gpus} GPUs need {rule * gpus} ({source_of(profile.request, profile)})",
+            f"{ranks_per_node * cpus}, and {gpus} GPUs need {rule * gpus} ({rule_source})",
             hint="set resources.gpus_per_node, resources.tasks_per_node or cluster.tasks.cpus_per_task",
         )
     return cpus

@@ -9,7 +9,6 @@ from pretrainctl.errors import InputError
 from pretrainctl.schema import ClusterProfile, Recipe, Variable
 from pretrainctl.schema.cluster import Pythons
 from pretrainctl.schema.site import Tier
-from pretrainctl.workflows.plan.queues import source_of
 
 __all__ = ["check_storage", "site_environment", "tier_of"]
 
@@ -19,7 +18,7 @@ _OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")
 def site_environment(recipe: Recipe, profile: ClusterProfile, notes: list[str]) -> dict[str, Variable]:
     """Offline flags, the profile's variables and those of the recipe's workloads, the last wins."""
     compute = profile.internet.compute
-    source = source_of(profile.internet, profile)
+    source = profile.source_of(profile.internet, "compute")
     if compute != "yes" and recipe.tracking.wandb == "online":
         raise InputError(
             f"tracking.wandb online: compute nodes of {profile.name} have no internet"
@@ -74,7 +73,7 @@ def check_storage(recipe: Recipe, profile: ClusterProfile, runs: Path, notes: li
         tier = tier_of(path, profile)
         if tier is None:
             continue
-        source = source_of(tier, profile)
+        source = profile.source_of(tier)
         if tier.lasts == "job":
             raise InputError(
                 f"{key} {path}: {tier.name} of {profile.name} is erased when the job ends ({source})",

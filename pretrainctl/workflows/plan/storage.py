@@ -8,7 +8,6 @@ from pathlib import Path
 from pretrainctl.errors import InputError
 from pretrainctl.schema import ClusterProfile, Recipe
 from pretrainctl.units import show_size
-from pretrainctl.workflows.plan.queues import source_of
 from pretrainctl.workflows.plan.site import tier_of
 
 __all__ = ["check_local_folders", "warn_of_full_storage"]
@@ -66,6 +65,6 @@ def warn_of_full_storage(
     if there * size > tier.size:
         warnings.append(
             f"{there} checkpoints of {show_size(size)} lie in {folder} at a time, {show_size(there * size)}, and "
-            f"{tier.name} of {profile.name} holds {show_size(tier.size)} ({tier.quota}; {source_of(tier, profile)}): "
+            f"{tier.name} of {profile.name} holds {show_size(tier.size)} ({tier.quota}; {profile.source_of(tier)}): "
             "set checkpoint.directory or checkpoint.keep"
         )

@@ -865,7 +865,7 @@ def test_the_readme_names_every_rule():
 def test_a_limit_names_the_number_the_limit_and_its_source(site):
     (found,) = check(SITE_JOB.replace("nodes=8", "nodes=9") + TRAIN, site)
     assert "at most 8 nodes, not 9" in found.reason
-    assert site.provenance.source in found.reason
+    assert "(profile sandbox: --set cluster.queues)" in found.reason
 
 
 @pytest.mark.parametrize(

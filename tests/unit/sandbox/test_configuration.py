@@ -66,7 +66,9 @@ def test_the_database_daemon_has_the_same_munge_and_port():
     assert "DbdPort=20002\n" in text
 
 
-def test_two_folders_are_two_clusters():
-    other = Layout(Path("/tmp/other"), Path("/tmp/other"))
-    assert other.cluster != LAYOUT.cluster
-    assert other.cluster.startswith("sandbox")
+def test_the_cluster_and_its_accounts_bear_the_name_of_the_settings():
+    settings = Settings(Shape(), 20001, 20002, 20003, "sandbox_1a2b")
+    assert "ClusterName=sandbox_1a2b\n" in configuration.slurm_conf(LAYOUT, settings, user="ann", host="here")
+    commands = configuration.accounting_commands("sandbox_1a2b", user="ann")
+    assert commands[0] == ["add", "cluster", "sandbox_1a2b"]
+    assert sum("Cluster=sandbox_1a2b" in command for command in commands) == 2

@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+import json
 import os
+import re
+import shutil
 import socket
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from pretrainctl.errors import InputError, LedgerError
+from pretrainctl.sandbox import Sandbox
 from pretrainctl.sandbox import layout as places
 from pretrainctl.sandbox.layout import Layout, Settings, Shape
 
@@ -81,12 +86,34 @@ def test_folders_are_closed_to_others(tmp_path, temporary):
 def test_settings_come_back_and_broken_ones_are_an_error(tmp_path, temporary):
     layout = Layout.at(tmp_path)
     assert places.load(layout) is None
-    settings = Settings(Shape(nodes=3, gpus=0), 20001, 20002, 20003)
+    settings = Settings(Shape(nodes=3, gpus=0), 20001, 20002, 20003, "sandbox_1")
     places.save(layout, settings)
     assert places.load(layout) == settings
     layout.settings.write_text("{")
     with pytest.raises(LedgerError):
         places.load(layout)
+
+
+def test_a_folder_keeps_its_name_of_the_cluster_and_a_purged_one_comes_back_under_another(tmp_path, temporary):
+    machine = Sandbox(tmp_path / "s")
+    machine.layout.make()
+    assert machine.cluster == ""
+    first = machine._configure(Shape())
+    assert re.fullmatch(r"sandbox_[0-9a-f]{8}", first.cluster)
+    assert f"ClusterName={first.cluster}\n" in machine.layout.slurm_conf.read_text()
+    assert machine._configure(Shape(nodes=2)).cluster == first.cluster == machine.cluster
+    shutil.rmtree(machine.root)
+    machine.layout.make()
+    assert machine._configure(Shape()).cluster != first.cluster
+
+
+def test_a_sandbox_made_before_its_name_was_kept_stays_what_slurm_calls_it(tmp_path, temporary):
+    layout = Layout.at(tmp_path)
+    layout.make()
+    (layout.state / "clustername").write_text("sandbox_1234ab")
+    before = {key: value for key, value in asdict(Settings(Shape(), 1, 2, 3)).items() if key != "cluster"}
+    layout.settings.write_text(json.dumps(before))
+    assert places.load(layout) == Settings(Shape(), 1, 2, 3, "sandbox_1234ab")
 
 
 def test_free_ports_pass_over_one_that_is_taken(monkeypatch):

@@ -22,7 +22,7 @@ from pretrainctl.recovery.decision import RestartSummary
 from pretrainctl.runs import ledger
 from pretrainctl.runs.folder import RunFolder
 from pretrainctl.slurm.sinfo import parse_sinfo
-from pretrainctl.workflows import exclusions, nodes
+from pretrainctl.workflows import exclusions, nodes, reach
 from pretrainctl.workflows.attempt.context import Attempt
 from pretrainctl.workflows.attempt.node_listing import NodeListing
 from pretrainctl.workflows.attempt.signals import Signals
@@ -258,7 +258,8 @@ def test_a_list_that_cannot_be_written_is_a_note(attempt: Attempt, monkeypatch: 
 @pytest.fixture
 def cluster(run: RunFolder, slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("PRETRAINCTL_RUNS", str(run.path.parent))
-    monkeypatch.setattr(nodes, "slurm_at", lambda _conf: slurm)
+    for room in (nodes, reach):
+        monkeypatch.setattr(room, "slurm_at", lambda _conf: slurm)
     return "leonardo"
 
 

@@ -80,8 +80,8 @@ def test_the_queue_is_the_first_production_row_that_fits():
     assert plan(rows, "resources.queue=fast").queue.partition == "f"
     assert refused(rows, "resources.walltime=2h") == (
         "no queue of sandbox takes 2 nodes for 0-02:00:00: "
-        "small: 0-02:00:00, at most 0-01:00:00 (pretrainctl's own sandbox, 2026-11); "
-        "big: 2 nodes, at least 3 (pretrainctl's own sandbox, 2026-11)"
+        "small: 0-02:00:00, at most 0-01:00:00 (--set cluster.queues); "
+        "big: 2 nodes, at least 3 (--set cluster.queues)"
     )
     with pytest.raises(InputError) as caught:
         plan(rows, "resources.walltime=2h")
@@ -110,6 +110,7 @@ def test_refused_before_the_queue(set_values, says):
 
 
 def test_without_a_cluster_it_is_where_we_are(monkeypatch):
+    monkeypatch.delenv("SLURM_CONF", raising=False)
     assert "no cluster profile knows this host" in refused(cluster=None)
     monkeypatch.setattr("socket.getfqdn", lambda: "login1.big.example")
     folder = Path(__import__("os").environ["PRETRAINCTL_CONFIG"]) / "cluster_profiles"
