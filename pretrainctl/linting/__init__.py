@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pretrainctl.linting import ending, internet, launching, network, queues, requests, script, site
+from pretrainctl.linting import ending, internet, launching, network, queues, ranks, requests, script, site
 from pretrainctl.linting.batch import Batch
 from pretrainctl.linting.findings import Finding, Rule
 from pretrainctl.schema import ClusterProfile
@@ -12,6 +12,7 @@ __all__ = ["RULES", "Finding", "check"]
 RULES: tuple[Rule, ...] = (
     *requests.RULES,
     *launching.RULES,
+    *ranks.RULES,
     *ending.RULES,
     *network.RULES,
     *queues.RULES,

@@ -5,17 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from pretrainctl.linting import script as bash
 from pretrainctl.linting.allocation import Allocation
 from pretrainctl.linting.batch import Batch, Launch
 from pretrainctl.linting.findings import Hit, Rule, source
 from pretrainctl.linting.programs import launcher, program, python_script
 from pretrainctl.linting.variables import settings
 
-__all__ = ["RULES"]
+__all__ = ["RULES", "option", "reaches_others"]
 
-_PER_TASK = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID")
-"""Differ from task to task; in the batch shell they are those of the batch task: 0."""
 _REACH = frozenset(
     {"srun", "ssh", "pdsh", "clush", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "prun", "parallel"}
     | {"xargs", "horovodrun", "ray", "dask", "flux", "sbatch"}
@@ -24,7 +21,14 @@ _REACH = frozenset(
 _OPAQUE = re.compile(r"(.*/)?(bash|sh|zsh|dash)$|eval$|(?!.*/python[0-9.]*$).*[/$]|.*\.(sh|bash)$")
 """Programs that may start others unseen: shells with a text or a file, and those of the user's own."""
 _STARTS_OTHERS = re.compile(r"launch|submit|supervis|orchestr|schedul|driver|slurm|srun|host|node_?list", re.IGNORECASE)
-"""In the name or the arguments of a Python program that may itself start others."""
+"""In the file name of a Python program that may itself start others."""
+_OTHERS_ASKED = re.compile(
+    r"(--?)?(hydra[/.])?(launcher|launch[-_]mode|executor|cluster|scheduler|backend|driver)[= ]\W*\w*"
+    r"(slurm|srun|submitit|ssh|pdsh|mpi|ray|dask)"
+    r"|--?(host[-_]?(file|list)|hosts|worker[-_]hosts|node[-_]?list|submit)(?![\w-])",
+    re.IGNORECASE,
+)
+"""Options with which a Python program is told to start others."""
 
 
 def _srun_cpus_per_task(batch: Batch) -> Iterator[Hit]:
@@ -76,7 +80,8 @@ def _launches_per_node(batch: Batch, launch: Launch) -> int | None:
     return batch.tasks_per_node
 
 
-def _option(arguments: tuple[str, ...], *names: str) -> str | None:
+def option(arguments: tuple[str, ...], *names: str) -> str | None:
+    """The value of an option, by any of its names with `_` for `-`, None where it is not given."""
     for index, word in enumerate(arguments):
         name, equals, value = word.partition("=")
         if name.lstrip("-").replace("-", "_") in names and name.startswith("-"):
@@ -98,14 +103,14 @@ def _double_launch(batch: Batch) -> Iterator[Hit]:
                 continue
             name, arguments = found
             line = launch.command.line
-            whole = name in ("mpirun", "mpiexec") or (name == "deepspeed" and _option(arguments, "no_ssh") is None)
+            whole = name in ("mpirun", "mpiexec") or (name == "deepspeed" and option(arguments, "no_ssh") is None)
             if whole and (each > 1 or batch.multi_node):
                 yield (
                     line,
                     f"srun starts {name} in every task, and each of them starts ranks for the whole job",
                     "srun the program itself, one task a GPU, with RANK and its like set in the task",
                 )
-            elif each > 1 and _option(arguments, "nproc_per_node", "num_processes") != "1":
+            elif each > 1 and option(arguments, "nproc_per_node", "num_processes") != "1":
                 yield (
                     line,
                     f"srun starts {each} tasks a node, and in each of them {name} starts a rank for every GPU",
@@ -123,7 +128,7 @@ def _deepspeed_ssh(batch: Batch) -> Iterator[Hit]:
         found = launcher(words)
         if not batch.multi_node or command in inside or found is None or found[0] != "deepspeed":
             continue
-        if (_option(found[1], "launcher") or "pdsh") == "pdsh" and _option(found[1], "no_ssh") is None:
+        if (option(found[1], "launcher") or "pdsh") == "pdsh" and option(found[1], "no_ssh") is None:
             yield (
                 command.line,
                 (
@@ -134,7 +139,7 @@ def _deepspeed_ssh(batch: Batch) -> Iterator[Hit]:
             )
 
 
-def _reaches_others(batch: Batch) -> bool:
+def reaches_others(batch: Batch) -> bool:
     """Whether anything in the script may start programs on other nodes."""
     values = [command.values for command in batch.script.commands]
     values += [tuple(each.value.value.split()) for each in batch.script.assignments if each.value]
@@ -152,7 +157,7 @@ def _one_node_launch(batch: Batch) -> Iterator[Hit]:
 
     Torchrun and `accelerate launch` start the ranks of their own node. Source: their own documentation.
     """
-    if not batch.multi_node or _reaches_others(batch):
+    if not batch.multi_node or reaches_others(batch):
         return
     for command, words in batch.programs:
         found = launcher(words)
@@ -168,12 +173,19 @@ def _one_node_launch(batch: Batch) -> Iterator[Hit]:
             )
 
 
+def _starts_others(script: tuple[str, ...]) -> bool:
+    """Whether a Python program may start others: by its name, or by an option; `--rank $SLURM_PROCID` says nothing."""
+    pairs = zip(script[1:], (*script[2:], ""), strict=False)
+    asked = any(_OTHERS_ASKED.match(word if "=" in word else f"{word} {value}") for word, value in pairs)
+    return asked or bool(_STARTS_OTHERS.search(script[0].rsplit("/", 1)[-1]))
+
+
 def _one_node_training(batch: Batch) -> Iterator[Hit]:
     """Nothing of the script leaves the first node. Source: sbatch(1).
 
     Nothing is said where it runs what may start the others: a launcher, another script, a program not seen here.
     """
-    if not batch.multi_node or _reaches_others(batch):
+    if not batch.multi_node or reaches_others(batch):
         return
     last = None
     for command, words in batch.programs:
@@ -183,7 +195,7 @@ def _one_node_training(batch: Batch) -> Iterator[Hit]:
         elif found or (started and not script and _OPAQUE.match(started[0])):
             return
         elif script:
-            if _STARTS_OTHERS.search(" ".join((script[0].rsplit("/", 1)[-1], *script[1:]))):
+            if _starts_others(script):
                 return
             last = command
     if last is not None:
@@ -195,83 +207,6 @@ def _one_node_training(batch: Batch) -> Iterator[Hit]:
             ),
             "srun python ..., or one node",
         )
-
-
-def _task_variable_on_batch_host(batch: Batch) -> Iterator[Hit]:
-    """Put in by the batch shell, SLURM_PROCID is 0 for every task. Source: seen; "1/4 clients joined"."""
-    if not batch.launches:
-        return
-    hit = (
-        "is put in by the batch shell, once: every task sees 0",
-        "let the task put it in: single quotes around the body of bash -c, \\$ in double ones, or a script of its own",
-    )
-    for launch in batch.launches:
-        words = (*launch.command.words, *([launch.command.document] if launch.command.document else []))
-        names = sorted({name for word in words for name in word.expands if name in _PER_TASK})
-        if names:
-            yield launch.command.line, f"{', '.join(names)} {hit[0]}", hit[1]
-    if any("$0" in launch.command.values or "${BASH_SOURCE[0]}" in launch.command.values for launch in batch.launches):
-        return  # the script is its own task
-    for assignment in batch.script.assignments:
-        names = sorted(set(assignment.value.expands if assignment.value else ()) & set(_PER_TASK))
-        if names and not assignment.place.function and assignment.name in _reaching_tasks(batch):
-            yield assignment.line, f"{assignment.name}: {', '.join(names)} {hit[0]}", hit[1]
-    for command in batch.script.commands:
-        names = sorted(set(command.document.expands if command.document else ()) & set(_PER_TASK))
-        if names and command.name in ("cat", "tee"):
-            yield (
-                command.document.line if command.document else command.line,
-                f"{', '.join(names)} in this here-document {hit[0]}",
-                "quote the end word: <<'EOF'",
-            )
-
-
-def _reaching_tasks(batch: Batch) -> set[str]:
-    """Variables of the batch shell that tasks see: exported ones, and those in the words of an srun."""
-    names = {each.name for each in batch.script.assignments if each.exported}
-    names |= {name for launch in batch.launches for word in launch.command.words for name in word.expands}
-    while True:
-        more = {
-            name
-            for each in batch.script.assignments
-            if each.name in names and each.value
-            for name in each.value.expands
-        }
-        if more <= names:
-            return names
-        names |= more
-
-
-def _unexported_variable(batch: Batch) -> Iterator[Hit]:
-    """A body in single quotes is read in the task, which has exported variables only.
-
-    Source: bash(1); seen as "integer expression expected".
-    """
-    if any(
-        command.values[:2] in (("set", "-a"), ("set", "-o"))
-        for command in batch.script.commands
-        if _allexport(command.values)
-    ):
-        return
-    exported = {each.name for each in batch.script.assignments if each.exported}
-    for launch in batch.launches:
-        if launch.body is None:
-            continue
-        inner = bash.read(launch.body.value)
-        own = {each.name for each in inner.assignments} | {each.name for each in launch.command.prefix}
-        passed = re.findall(r"\w+", launch.options.get("export", ""))
-        for name in sorted(inner.expands):
-            known = [each for each in batch.assigned(name) if each.line <= launch.command.line]
-            if known and name not in exported | own | set(passed) | set(launch.body.expands):
-                yield (
-                    launch.command.line,
-                    f"{name} is read in the task, but line {known[-1].line} does not export it: it is empty there",
-                    f"export {name}",
-                )
-
-
-def _allexport(values: tuple[str, ...]) -> bool:
-    return values[:1] == ("set",) and ("allexport" in values or any(re.fullmatch(r"-\w*a\w*", each) for each in values))
 
 
 def _survivors_wait(batch: Batch) -> Iterator[Hit]:
@@ -305,8 +240,6 @@ RULES = (
     Rule("deepspeed-ssh", "warning", _deepspeed_ssh),
     Rule("one-node-launch", "error", _one_node_launch),
     Rule("one-node-training", "warning", _one_node_training),
-    Rule("task-variable-on-batch-host", "error", _task_variable_on_batch_host),
-    Rule("unexported-variable", "error", _unexported_variable),
     Rule("survivors-wait", "warning", _survivors_wait),
 )
 """How tasks are started."""

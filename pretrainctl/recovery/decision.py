@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pretrainctl.records.launch import RecoveryRule
 from pretrainctl.records.run import Action, Decision, Diagnosis
 from pretrainctl.recovery.budgets import Spent, check_spent
-from pretrainctl.recovery.policies import POLICIES, Course, FailureClass, policy_of
+from pretrainctl.recovery.policies import Course, FailureClass, policy_of
 
 __all__ = [
     "AttemptSummary",
@@ -88,9 +88,10 @@ def course_of(diagnosis: Diagnosis, rule: RecoveryRule | None = None) -> Course:
     return Course.RESTART if course is Course.EXCLUDE_NODE and not diagnosis.nodes else course
 
 
-def hint_of(diagnosis: Diagnosis) -> str:
-    """What a person can do, or need not do."""
-    return diagnosis.hint or POLICIES[FailureClass(diagnosis.failure_class)].hint
+def hint_of(diagnosis: Diagnosis, rule: RecoveryRule | None = None) -> str:
+    """What a person can do, or need not do; `rule` is that of its run, whose policies may choose another course."""
+    chosen = rule.policies if rule is not None else {}
+    return diagnosis.hint or policy_of(FailureClass(diagnosis.failure_class), chosen).hint
 
 
 def stops_chain(diagnosis: Diagnosis, rule: RecoveryRule | None = None) -> Decision | None:

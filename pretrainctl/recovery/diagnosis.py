@@ -293,12 +293,18 @@ def _diagnosis(
         if not ranks and not hung and evidence.failure is not None:
             ranks, nodes = (evidence.failure.rank,), nodes or (evidence.failure.node,)
         nodes = nodes or evidence.placement.nodes_of(ranks)
-    facts = (*_facts(evidence), *_log_facts(told))
+    facts = (*_facts(evidence), *_log_facts(evidence, told, kind))
     return Diagnosis(kind.value, message, nodes, ranks, facts, confidence, lasting, hint)
 
 
-def _log_facts(told: LogVerdict | None) -> list[str]:
-    if told is None:
+def _in_good_order(evidence: Evidence) -> bool:
+    """The end record says how it ended: what tasks and srun print while they leave adds nothing."""
+    return evidence.end is not None and evidence.end.kind in {"reached", "checkpointed"}
+
+
+def _log_facts(evidence: Evidence, told: LogVerdict | None, kind: FailureClass) -> list[str]:
+    wished = kind in {FailureClass.STOPPED, FailureClass.USER_CANCEL}
+    if told is None or _in_good_order(evidence) or (wished and told.weight == "echo"):
         return []
     first = "log (a consequence): " if told.weight == "echo" else "log: "
     return [(first if index == 0 else "log: ") + line for index, line in enumerate(told.evidence)]
@@ -312,10 +318,10 @@ def _facts(evidence: Evidence) -> list[str]:
     if evidence.job_class is not None:
         printed = f" ({evidence.job_state})" if evidence.job_state else ""
         facts.append(f"Slurm: {evidence.job_class.value}{printed}")
-    if evidence.failure is not None:
-        failure = evidence.failure
+    failure = None if _in_good_order(evidence) else evidence.failure
+    if failure is not None:
         facts.append(f"first bad task: rank {failure.rank} on {failure.node}, status {failure.status}")
-    if evidence.srun_status is not None:
+    if evidence.srun_status is not None and not _in_good_order(evidence):
         facts.append(f"srun status {evidence.srun_status} (a hint only)")
     facts += evidence.stuck.facts if evidence.stuck is not None else ()
     facts += [f"signal {name} received" for name in evidence.signals]

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from pretrainctl.recovery.collective import Collectives
 from pretrainctl.recovery.log_lines import read_time, split
+from pretrainctl.recovery.placement import Placement
 from pretrainctl.recovery.signatures import SIGNATURES, Signature
 
 __all__ = ["Finding", "LogReading", "find_cause"]
@@ -80,11 +81,21 @@ class LogReading:
         self._shapes: dict[str, Signature | None] = {}
 
     def add(
-        self, raw: str, *, file: str = "", number: int = 0, before: Callable[[], str] = str, rank: int | None = None
+        self,
+        raw: str,
+        *,
+        file: str = "",
+        number: int = 0,
+        before: Callable[[], str] = str,
+        rank: int | None = None,
+        among: Placement | None = None,
     ) -> None:
-        """Take a line; `before` gives text shortly before it, which may tell the time. `rank` is that of the file."""
+        """Take a line; `before` gives text shortly before it, which may tell the time. `rank` is that of the file.
+
+        A line that names a node which is none of `among` is not taken: it is of another start of the program.
+        """
         signature = self._signature_of(raw)
-        if signature is None:
+        if signature is None or (among is not None and _is_elsewhere(signature, raw, among)):
             return
         tally = self._tallies.setdefault(signature, _Tally())
         tally.count += 1
@@ -190,6 +201,12 @@ class LogReading:
     def count(self, signature: Signature) -> int:
         """Lines that fitted a signature."""
         return self._tallies[signature].count if signature in self._tallies else 0
+
+
+def _is_elsewhere(signature: Signature, raw: str, among: Placement) -> bool:
+    match = signature.pattern.search(split(raw).text)
+    node = match.groupdict().get("node") if match else None
+    return bool(node) and not among.named([str(node)])
 
 
 def find_cause(lines: Iterable[str], *, stepped: bool) -> Finding | None:

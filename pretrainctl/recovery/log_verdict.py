@@ -86,12 +86,25 @@ def _evidence(reading: LogReading, cause: Finding) -> tuple[str, ...]:
     echoes = [one for one in found if one.signature.weight == "echo"]
     kind = cause.signature.failure_class
     again = [one for one in found if one is not cause and one not in echoes and one.signature.failure_class == kind]
-    after = [one for one in echoes if one is not cause]
+    # Ranks that waited in vain after another error waited because of it.
+    waited = [one for one in found if _waits(one) and not _waits(cause) and not _is_before(one, cause)]
+    after = [one for one in found if one is not cause and (one in echoes or one in waited)]
     count = reading.count(cause.signature)
     lines = [f"{cause.place}{cause.line}" + (f" (and {count - 1} lines like it)" if count > 1 else "")]
     lines += [f"{one.place}{one.line}" for one in again[:_MORE_OF_THE_SAME]]
     lines += [f"{one.place}(a consequence) {one.line}" for one in after[:_CONSEQUENCES]]
     return tuple(lines)
+
+
+def _waits(found: Finding) -> bool:
+    return found.signature.failure_class == FailureClass.COLLECTIVE_TIMEOUT.value
+
+
+def _is_before(one: Finding, other: Finding) -> bool:
+    """Whether a line was surely printed before another one: without times, files tell nothing of each other."""
+    if one.file == other.file:
+        return one.number < other.number
+    return one.time is not None and other.time is not None and one.time < other.time
 
 
 def _describe(suspects: Suspects) -> str:

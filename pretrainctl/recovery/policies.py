@@ -93,6 +93,7 @@ class Policy:
 
 
 _AGAIN = "nothing goes on until `resume`"
+_TWICE = "leave a node out that comes twice"
 _AWAY = (30.0, 120.0)
 """A file server that fails over, or a quota that is being raised, takes a minute or two."""
 _PERHAPS_AWAY = (0.0, 120.0)
@@ -116,12 +117,10 @@ POLICIES: dict[FailureClass, Policy] = {
     FailureClass.GPU_HARDWARE: Policy(
         Course.EXCLUDE_NODE, "send the site the node, the GPU, the time and the line; keep off the node until then"
     ),
-    FailureClass.FABRIC: Policy(
-        Course.RESTART, "ask the site about the links of the nodes that are named; leave a node out that comes twice"
-    ),
+    FailureClass.FABRIC: Policy(Course.RESTART, f"ask the site about the links of the nodes that are named; {_TWICE}"),
     FailureClass.COLLECTIVE_TIMEOUT: Policy(
         Course.RESTART,
-        "look at what the ranks named here did, not at those that waited; leave a node out that comes twice",
+        f"look at what the ranks named here did, not at those that waited; {_TWICE}",
     ),
     FailureClass.HOST_OOM: Policy(
         Course.RESTART_ONCE,
@@ -165,9 +164,7 @@ POLICIES: dict[FailureClass, Policy] = {
     FailureClass.APPLICATION_ERROR: Policy(
         Course.RESTART_ONCE, "read the traceback of the rank that is named; an error that repeats is in the program"
     ),
-    FailureClass.HANG: Policy(
-        Course.RESTART, "see the stacks of the ranks that stood still; leave a node out that comes twice"
-    ),
+    FailureClass.HANG: Policy(Course.RESTART, f"see the stacks of the ranks that stood still; {_TWICE}"),
     FailureClass.USER_CANCEL: Policy(Course.STOP, "`pretrainctl resume` goes on", _AGAIN),
     FailureClass.ADMIN_CANCEL: Policy(
         Course.STOP, "ask the site why, then `pretrainctl resume`", "ask why before `resume`"
@@ -188,6 +185,7 @@ POLICIES: dict[FailureClass, Policy] = {
     ),
 }
 
+_RECIPE_STOPS = "recovery.policies of the recipe says stop"
 _OVER = "the allocation ends, so it can only be handed over or stopped"
 _PERSON = "a person asked for it"
 _FIXED = {
@@ -213,7 +211,19 @@ def policy_of(kind: FailureClass, chosen: Mapping[str, str]) -> Policy:
     if kind in _FIXED or course == usual.course.value:
         return usual
     pauses = () if course == Course.STOP.value else usual.pauses
-    return replace(usual, course=Course(course), why="recovery.policies of the recipe says stop", pauses=pauses)
+    hint = _hint(usual.hint, Course(course))
+    return replace(usual, course=Course(course), hint=hint, why=_RECIPE_STOPS, pauses=pauses)
+
+
+def _hint(usual: str, course: Course) -> str:
+    """The hint of a class under another course than its own: it must not advise what is done, nor deny what is not."""
+    if course is Course.EXCLUDE_NODE:
+        return usual.replace(_TWICE, "nodes that are named are left out, as recovery.policies of the recipe says")
+    if course is Course.STOP:
+        kept = usual.removesuffix(_TWICE).removesuffix("; ")
+        kept = "" if kept.startswith("nothing to do") else f"{kept}; then "
+        return f"{kept}`pretrainctl resume`: {_RECIPE_STOPS}"
+    return usual
 
 
 def check_policies(chosen: Mapping[str, str]) -> None:

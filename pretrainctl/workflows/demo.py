@@ -21,6 +21,7 @@ from pretrainctl.records.run import Event
 from pretrainctl.records.sample import Summary
 from pretrainctl.runs import ledger
 from pretrainctl.runs.folder import RunFolder
+from pretrainctl.runs.sayings import Sayings
 from pretrainctl.sandbox import Sandbox
 from pretrainctl.workflows import sandbox as sandboxes
 from pretrainctl.workflows.metrics import summarize_run
@@ -102,7 +103,7 @@ def _run(folder: Path, sandbox: Sandbox, environment: Mapping[str, str], say: Sa
 
 def _watch(run: RunFolder, sandbox: Sandbox, say: Say) -> str:
     """Tell what happens, kill a node once the run is well past a checkpoint, and return at the end of the run."""
-    told = 0
+    told, sayings = 0, Sayings()
     shown_step = 0
     killed = ""
     deadline = time.monotonic() + _PATIENCE
@@ -111,8 +112,9 @@ def _watch(run: RunFolder, sandbox: Sandbox, say: Say) -> str:
         news = sorted(events, key=lambda event: event.time)[told:]
         told += len(news)
         for event in news:
-            if event.kind in _TOLD:
-                say(f"  {event.message}")
+            words = sayings.words(event.kind, event.message) if event.kind in _TOLD else ""
+            if words:
+                say(f"  {words}")
         if any(event.kind in {"finished", "stopped"} for event in events):
             return killed
         summary = summarize_run(run)

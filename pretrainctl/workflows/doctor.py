@@ -108,6 +108,9 @@ def examine_run(name: str, attempt: int | None = None, restart: int | None = Non
         good = good or found
     if good is not None:
         return good
+    wish = case.wish() if attempt is None else None
+    if wish is not None:
+        return wish
     wanted = "" if attempt is None else f" attempt {attempt}" + ("" if restart is None else f" restart {restart}")
     raise RunError(
         f"nothing of the run {case.run.record.name!r}{wanted} has ended yet",
@@ -142,7 +145,7 @@ class _Case:
             restarts: list[int | None] = list(reversed(self.run.restarts(owner.attempt)))
             over = {event.data.get("restart") for event in told if event.kind == "restart_ended"}
             ended = owner.attempt in self.lost or any(event.kind == "attempt_ended" for event in told)
-            alive = not ended and self._alive(owner.job_id)
+            alive = not ended and not self._is_cancelled(owner) and self._alive(owner.job_id)
             for index in restarts or [None]:
                 if index in over or not alive or index != (restarts or [None])[0]:
                     yield owner, index
@@ -156,27 +159,52 @@ class _Case:
             diagnosis = self._as_recorded(self._fresh(owner, restart, told), restart, told)
         if diagnosis is None:
             return None
-        if diagnosis.failure_class in _CANCELLED_LOOKS_LIKE and self.state.cancelled and self.state.owner is not None:
-            last = self.state.owner.attempt == owner.attempt
-            wish = f"{diagnosis.message}; {self.state.stopped}"
-            diagnosis = (
-                replace(diagnosis, failure_class=FailureClass.USER_CANCEL.value, message=wish) if last else diagnosis
-            )
+        if diagnosis.failure_class in _CANCELLED_LOOKS_LIKE and self._is_cancelled(owner):
+            diagnosis = self._as_wished(diagnosis)
         return replace(
             _finding(diagnosis, self.launch.recovery),
             run=self.run.record.name,
             attempt=owner.attempt,
             restart=restart,
             done=what_was_done(told, restart),
-            notes=(*self.notes, *self._breaks(owner.attempt, restart)),
+            notes=(*self.notes, *self._ending(owner), *self._breaks(owner.attempt, restart)),
         )
+
+    def wish(self) -> Finding | None:
+        """That a person stopped it, where nothing of it has run: the ledger knows no more."""
+        if self.state.stopped is None or self.state.failed or self.state.open_attempt is not None:
+            return None
+        kind = FailureClass.USER_CANCEL if self.state.cancelled else FailureClass.STOPPED
+        told = Diagnosis(kind.value, self.state.stopped, evidence=(f"ledger: {self.state.stopped}",))
+        return replace(_finding(told, self.launch.recovery), run=self.run.record.name, notes=self.notes)
+
+    def _is_cancelled(self, owner: AttemptRecord) -> bool:
+        """Whether it is the attempt whose job `pretrainctl cancel` took."""
+        newest = self.state.owner
+        return self.state.cancelled and newest is not None and newest.attempt == owner.attempt
+
+    def _as_wished(self, diagnosis: Diagnosis) -> Diagnosis:
+        kind, said = FailureClass.USER_CANCEL.value, str(self.state.stopped)
+        echoes = [line for line in diagnosis.evidence if "(a consequence)" in line]
+        evidence = (f"ledger: {said}", *(line for line in diagnosis.evidence if line not in echoes))
+        # Of an attempt that was taken away by this, what it did not know is no news.
+        cut = self.state.open_attempt is not None and diagnosis.failure_class == FailureClass.UNKNOWN.value
+        message = said if cut else f"{diagnosis.message}; {said}"
+        return replace(diagnosis, failure_class=kind, message=message, evidence=evidence)
+
+    def _ending(self, owner: AttemptRecord) -> list[str]:
+        """That the cancelled job has not ended yet."""
+        job = self.jobs.get(owner.job_id)
+        if job is None or job.state.alive is False or not self._is_cancelled(owner):
+            return []
+        return [f"job {job.job_id} is still {job.state.text}: Slurm's own word on its end is missing"]
 
     def stalled(self) -> Finding | None:
         """Why the program that runs now does no more steps, None where none runs or it may be only slow."""
         owner = self.run.attempts()[-1] if self.run.attempts() else None
         job = self.jobs.get(owner.job_id) if owner is not None else None
         restarts = self.run.restarts(owner.attempt) if owner is not None else []
-        if owner is None or job is None or not job.is_running or not restarts:
+        if owner is None or job is None or not job.is_running or not restarts or self._is_cancelled(owner):
             return None
         told = self._of(owner.attempt)
         if any(event.kind == "restart_ended" and event.data.get("restart") == restarts[-1] for event in told):
@@ -312,5 +340,5 @@ def _finding(diagnosis: Diagnosis, rule: RecoveryRule | None = None) -> Finding:
         evidence=diagnosis.evidence,
         confidence=diagnosis.confidence,
         action=course_of(diagnosis, rule).value,
-        hint=hint_of(diagnosis),
+        hint=hint_of(diagnosis, rule),
     )

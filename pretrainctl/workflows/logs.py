@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pretrainctl.errors import RunError
-from pretrainctl.records.run import EventKind
+from pretrainctl.records.run import Event, EventKind
 from pretrainctl.runs import folder, ledger
 from pretrainctl.runs.folder import RunFolder
 from pretrainctl.runs.log_tail import follow, tail
+from pretrainctl.runs.sayings import Sayings
 from pretrainctl.runs.state import fold
 
 __all__ = ["LogLine", "follow_log", "log_file", "log_lines"]
@@ -101,6 +102,7 @@ class _News:
     def __init__(self, run: RunFolder) -> None:
         self.run = run
         self._seen = {(event.attempt, event.sequence) for event in ledger.read_events(run.path)}
+        self._sayings: dict[int, Sayings] = {}
         self._waiting: list[LogLine] = []
         self._next = 0.0
         self._over = False
@@ -112,13 +114,19 @@ class _News:
             for event in events:
                 if (event.attempt, event.sequence) not in self._seen:
                     self._seen.add((event.attempt, event.sequence))
-                    if event.kind in _TOLD:
+                    words = self._words(event) if event.kind in _TOLD else ""
+                    if words:
                         whose = f"attempt {event.attempt}: " if event.attempt else ""
-                        self._waiting.append(LogLine(f"{whose}{event.message}", of_program=False))
+                        self._waiting.append(LogLine(f"{whose}{words}", of_program=False))
             state = fold(events)
             self._over = state.finished is not None or (state.stopped is not None and state.open_attempt is None)
             self._next = time.monotonic() + _PAUSE
         return self._over
+
+    def _words(self, event: Event) -> str:
+        if not event.attempt:
+            return event.message
+        return self._sayings.setdefault(event.attempt, Sayings()).words(event.kind, event.message)
 
     def take(self) -> Iterator[LogLine]:
         """What has come since the last call."""

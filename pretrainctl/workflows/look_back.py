@@ -133,15 +133,17 @@ def evidence_of(  # noqa: PLR0913 - what a caller may know besides
         stuck=hang,
         start_step=first - 1 if first is not None else 0,
         last_step=last,
-        log=_read([folder / "training.log", *other_logs], stepped=last is not None, limit=log_bytes),
+        log=_read(folder / "training.log", other_logs, placement, stepped=last is not None, limit=log_bytes),
         placement=placement or Placement(),
     )
 
 
-def _read(paths: Sequence[Path], *, stepped: bool, limit: int | None) -> LogReading:
+def _read(
+    log: Path, of_job: Sequence[Path], placement: Placement | None, *, stepped: bool, limit: int | None
+) -> LogReading:
     """What the logs say, nothing where they cannot be read: what is not known decides nothing."""
     try:
-        return read_logs(paths, stepped=stepped, limit=limit)
+        return read_logs([log], stepped=stepped, limit=limit, of_job=of_job, placement=placement)
     except (OSError, PretrainctlError):
         return LogReading(stepped=stepped)
 

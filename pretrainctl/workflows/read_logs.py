@@ -24,21 +24,30 @@ _PLACEMENT_FILES = 8
 """Files whose edges are searched for where ranks lie: each job says it once, at the beginning of its log."""
 
 
-def read_logs(paths: Sequence[Path], *, stepped: bool = False, limit: int | None = None) -> LogReading:
+def read_logs(
+    paths: Sequence[Path],
+    *,
+    stepped: bool = False,
+    limit: int | None = None,
+    of_job: Sequence[Path] = (),
+    placement: Placement | None = None,
+) -> LogReading:
     """What these files say, a file that is not there left out; of each only the last `limit` bytes.
 
-    OSError or CommandError where one cannot be read.
+    `of_job` are read too: logs that other starts of the program have written to; what they say of nodes that are none
+    of `placement`'s is left out. OSError or CommandError where one cannot be read.
     """
-    present = [path for path in paths if path.exists()]
+    present = [path for path in (*paths, *of_job) if path.exists()]
     newest = max((path.stat().st_mtime for path in present), default=time.time())
     reading = LogReading(stepped=stepped, year=time.localtime(newest).tm_year)
     for path in present:
         named = _RANK_FILE.search(path.name)
         rank = int(named[1]) if named else None
+        among = placement if path in of_job else None
         for hit in scan(path, CLUES, limit=limit):
             if not hit.text.startswith(_OURS):
                 before = functools.partial(text_before, path, hit.offset)
-                reading.add(hit.text, file=str(path), number=hit.number, before=before, rank=rank)
+                reading.add(hit.text, file=str(path), number=hit.number, before=before, rank=rank, among=among)
     return reading
 
 

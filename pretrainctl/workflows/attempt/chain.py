@@ -46,10 +46,10 @@ class Chain:
         self._next_try = 0.0
 
     def adopt(self, attempt: Attempt) -> None:
-        """Write events as this attempt from now on, those that wait for it first."""
+        """Write events as this attempt from now on, those that wait for it first; they were said as they happened."""
         self._attempt = attempt
         for event in self._early:
-            attempt.event(*event)
+            attempt.event(*event, said=True)
         self._early = []
 
     def ensure(self) -> None:

@@ -16,6 +16,7 @@ from pretrainctl.records.launch import Launch
 from pretrainctl.records.run import AttemptRecord, EventKind
 from pretrainctl.runs import ledger
 from pretrainctl.runs.folder import RunFolder
+from pretrainctl.runs.sayings import Sayings
 from pretrainctl.slurm.client import Slurm
 from pretrainctl.slurm.nodes import expand
 from pretrainctl.workflows.attempt.patience import say
@@ -33,6 +34,7 @@ class Attempt:
     record: AttemptRecord
     slurm: Slurm
     signals: Signals
+    _sayings: Sayings = field(default_factory=Sayings)
     _unwritten: list[tuple[EventKind, str, dict[str, Any]]] = field(default_factory=list)
 
     @property
@@ -40,13 +42,17 @@ class Attempt:
         """Number of the attempt, from 1."""
         return self.record.attempt
 
-    def event(self, kind: EventKind, message: str, data: Mapping[str, Any] | None = None) -> None:
-        """Write an event of this attempt, and say it in the job's own log.
+    def event(
+        self, kind: EventKind, message: str, data: Mapping[str, Any] | None = None, *, said: bool = False
+    ) -> None:
+        """Write an event of this attempt, and say it in the job's own log, unless it was `said` there.
 
         Where the file system refuses it, it is kept and written before the next one: an attempt does not end, and
         its ranks do not die, for want of a line in the ledger.
         """
-        say(f"attempt {self.number}: {message}")
+        words = "" if said else self._sayings.words(kind, message)
+        if words:
+            say(f"attempt {self.number}: {words}")
         self._unwritten.append((kind, message, dict(data or {})))
         with contextlib.suppress(OSError):
             self.write_events()

@@ -90,7 +90,7 @@ def _diagnose(attempt: Attempt, restart: Restart, end: RestartEnd) -> Diagnosis:
             "ranks": list(diagnosis.ranks),
             "evidence": list(diagnosis.evidence),
             "confidence": diagnosis.confidence,
-            "hint": decisions.hint_of(diagnosis),
+            "hint": decisions.hint_of(diagnosis, attempt.launch.recovery),
         },
     )
     return diagnosis

@@ -50,7 +50,8 @@ def run_attempt(run_dir: Path) -> int:
         moved = patience.until("the ledger", lambda: ledger.set_aside_unreadable(run.path))
         record = patience.until("a place for this attempt", lambda: claim(run.path, job))
     except (PretrainctlError, OSError) as error:
-        return _leave_idle(chain, patience, f"this job could not take the run: {error}")
+        say(f"this job could not take the run: {error}")
+        return _leave_idle(chain, patience)
     attempt = Attempt(run, launch, record, slurm, signals)
     attempt.event(
         "claimed",
@@ -63,9 +64,8 @@ def run_attempt(run_dir: Path) -> int:
         patience.until("the ledger", attempt.write_events)
         other = patience.until("Slurm's word on earlier attempts", lambda: _find_rival(attempt))
     except (PretrainctlError, OSError) as error:
-        message = f"whether an earlier attempt is alive cannot be known: {error}"
-        attempt.event("refused", message)
-        return _leave_idle(chain, patience, message)
+        attempt.event("refused", f"whether an earlier attempt is alive cannot be known: {error}")
+        return _leave_idle(chain, patience)
     if other is not None:  # it has a chain of its own
         attempt.event("refused", f"attempt {other.attempt} owns the run: its job {other.job_id} is alive")
         return 0
@@ -141,9 +141,8 @@ def _running(slurm: Slurm, job_ids: list[int]) -> set[int]:
     return {job_id for job_id, job in jobs.items() if job.is_running}
 
 
-def _leave_idle(chain: Chain, patience: Patience, message: str) -> int:
+def _leave_idle(chain: Chain, patience: Patience) -> int:
     """Leave without the run, for a reason that may pass: the chained job tries again, a bounded number of times."""
-    say(message)
     chain.last_try(patience)
     patience.pause(IDLE_PAUSE)
     return 0 if chain.hand_over_idle() else 1

@@ -127,6 +127,19 @@ def test_what_pretrainctl_renders_is_clean(path):
     assert check(text, catalog.load_profile(cluster)) == ()
 
 
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("python train.py", {"one-node-training"}),
+        ("python train.py --rank $SLURM_PROCID", {"one-node-training", "task-variable-on-batch-host"}),
+        ("python train.py --nodes $SLURM_NNODES --host $(hostname)", {"one-node-training"}),
+        ("mpirun python train.py --rank $SLURM_PROCID", set()),
+    ],
+)
+def test_what_the_program_is_told_does_not_hide_that_it_runs_on_one_node(line, expected):
+    assert set(rules(HEAD + line + "\n")) == expected
+
+
 def test_without_a_qos_the_limits_are_those_of_the_queue_that_has_none():
     script = (
         "#!/bin/bash\n#SBATCH --nodes={}\n#SBATCH --time=1-00:00:00\n#SBATCH --account=a\n#SBATCH -p boost_usr_prod\n"

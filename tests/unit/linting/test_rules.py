@@ -557,7 +557,10 @@ GENERAL = [
             ("accelerate launch --num_machines 4 train.py\n", "srun -K1 accelerate launch --num_machines 4 train.py\n"),
             ("accelerate launch train.py\n", "accelerate config default\n"),
             ("nohup accelerate launch a.py\n", "accelerate launch --use_deepspeed --deepspeed_hostfile h a.py\n"),
-            ("python -m accelerate.commands.launch a.py\n", "S=srun\n$S -K1 torchrun --nnodes=2 train.py\n"),
+            (
+                "python -m accelerate.commands.launch a.py\n",
+                "S=srun\n$S -K1 torchrun --nnodes=2 --rdzv_backend=c10d train.py\n",
+            ),
             ("poetry run torchrun a.py\n", "pip install torchrun\n"),
         )
     ),
@@ -579,7 +582,50 @@ GENERAL = [
             (4, "python train.py\n", "$RUNNER python train.py\n"),
             (4, "python train.py\n", "for host in $HOSTS; do ssh $host python train.py & done\nwait\n"),
             (4, "python train.py\n", "python -m supervisor train.py\n"),
+            (4, "python train.py --master_host $(hostname) --launch-id 3\n", "python train.py --hostfile hosts\n"),
+            (4, "python train.py --job $SLURM_JOB_ID\n", "python train.py -m hydra/launcher=submitit_slurm\n"),
+            (4, "python train.py --backend nccl --driver_version 5\n", "python train.py --executor ray\n"),
+            (4, "python train.py --data /slurm/launch/driver\n", "python host_driver.py\n"),
         )
+    ),
+    *(
+        ("same-node-rank", JOB + "srun -K1 " + bad, 4, JOB + "srun -K1 " + good)
+        for bad, good in (
+            (
+                "torchrun --nnodes=2 --nproc_per_node=4 --rdzv_endpoint=$(hostname):1234 train.py\n",
+                "torchrun --nnodes=2 --nproc_per_node=4 --rdzv-backend c10d --rdzv_endpoint=$(hostname):1234 a.py\n",
+            ),
+            (
+                "torchrun --nnodes $SLURM_NNODES --rdzv-backend static --node-rank 0 --master-addr $A a.py\n",
+                "bash -c 'torchrun --nnodes $SLURM_NNODES --rdzv-backend static --node-rank $SLURM_NODEID a.py'\n",
+            ),
+            ("torchrun --nnodes=2 a.py\n", "torchrun --nnodes=1 --standalone a.py\n"),
+            ("torchrun --nnodes=2 -m a.b --rank 3\n", "torchrun --nproc_per_node=4 a.py --nnodes=2\n"),
+            (
+                "bash -c 'torchrun --nnodes=2 a.py'\n",
+                "bash -c 'PET_NODE_RANK=$SLURM_NODEID torchrun --nnodes=2 a.py'\n",
+            ),
+            ("python -m torch.distributed.launch --nnodes=2 a.py\n", "torchrun --nnodes=2 $RENDEZVOUS a.py\n"),
+            ("--nodes=2 torchrun --nnodes=2 a.py\n", "--nodes=1 -w n1 torchrun --nnodes=2 --node_rank=0 a.py\n"),
+        )
+    ),
+    (
+        "same-node-rank",
+        JOB + "ARGS='--nnodes=2 --nproc_per_node=4'\nsrun -K1 torchrun $ARGS train.py\n",
+        5,
+        JOB + "ARGS='--nnodes=2 --rdzv_backend=c10d'\nsrun -K1 torchrun $ARGS train.py\n",
+    ),
+    (
+        "task-variable-on-batch-host",
+        JOB + "RANK=$SLURM_PROCID srun -K1 python train.py\n",
+        4,
+        JOB + "srun -K1 env -u X bash -c 'RANK=$SLURM_PROCID python train.py'\n",
+    ),
+    (
+        "task-variable-on-batch-host",
+        JOB.replace("nodes=2", "nodes=1") + "#SBATCH --ntasks-per-node=4\npython train.py --rank $SLURM_PROCID\n",
+        5,
+        JOB.replace("nodes=2", "nodes=1") + "python train.py --rank $SLURM_PROCID\n",
     ),
     (
         "one-node-training",

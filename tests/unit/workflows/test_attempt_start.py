@@ -130,6 +130,27 @@ def test_the_chained_job_is_queued_before_the_claim_and_told_after_it(
     assert [event.kind for event in ledger.read_events(world.folder)][:2] == ["claimed", "chained"]
 
 
+def test_the_job_s_log_says_each_thing_once(
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def carry(attempt: Attempt, _chain: object, _patience: object) -> tuple[attempts.Decision, str]:
+        attempt.event("restart_ended", "the loss is NaN")
+        attempt.event("decided", "stop: the loss is NaN; it would be again")
+        return attempts.Decision(attempts.Action.STOP, "the loss is NaN; it would be again"), "divergence"
+
+    monkeypatch.setattr(attempts, "_carry", carry)
+    assert world.go() == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "pretrainctl: queued chained job 8",
+        "pretrainctl: attempt 1: job 7 on 1 nodes, batch host node01",
+        "pretrainctl: attempt 1: the loss is NaN",
+        "pretrainctl: attempt 1: stop: it would be again",
+        "pretrainctl: attempt 1: cancelled queued jobs 8",
+    ]
+    for kind in ("chained", "restart_ended", "decided", "stopped", "attempt_ended"):
+        assert len(world.events(kind)) == 1, "the ledger keeps all of them"
+
+
 def test_a_run_that_is_over_queues_nothing(world: World) -> None:
     ledger.append(world.folder, "stop_requested", "stop")
     world.carry = None  # type: ignore[method-assign,assignment]

@@ -197,6 +197,85 @@ def test_a_dead_node_is_known_from_the_ledger(run: Run) -> None:
     assert found.done[0] == "node node02 is dead: silent"
 
 
+def test_a_cancel_is_known_from_the_ledger_before_slurm_has_ended_the_job(run: Run, slurm_says, monkeypatch) -> None:
+    monkeypatch.setattr(doctor.time, "time", lambda: 2.0)
+    run.attempt(1, 7)
+    run.restart(1, 0, RESET)
+    run.event("node_dead", "node node02 is dead: closed", node="node02", how="closed")
+    run.ended(1, 0, "node_failure", "lost node02 (closed)", nodes=["node02"])
+    run.restart(1, 1, "step 9", "srun: error: node01: task 0: Terminated", failure=died(143))
+    slurm_says((7, "RUNNING", JobClass.RUNNING), alive=True)
+    assert examine_run("a").failure_class == "node_failure", "what trains is not judged"
+    ledger.append(run.path, "cancel_requested", "cancelled by command")
+    slurm_says((7, "COMPLETING", JobClass.ENDING), alive=True)
+    found = examine_run("a")
+    assert (found.failure_class, found.message, found.restart) == ("user_cancel", "cancelled by command", 1)
+    assert found.evidence[0] == "ledger: cancelled by command"
+    assert not any("Terminated" in line for line in found.evidence)
+    assert found.notes == ("job 7 is still COMPLETING: Slurm's own word on its end is missing",)
+    slurm_says((7, "CANCELLED by 1000", JobClass.USER_CANCEL))
+    assert (examine_run("a").failure_class, examine_run("a").notes) == ("user_cancel", ())
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"), [("cancel_requested", "user_cancel"), ("stop_requested", "stopped"), ("note", None)]
+)
+def test_a_run_that_was_stopped_in_the_queue(run: Run, kind, expected: str | None) -> None:
+    ledger.append(run.path, "submitted", "job 7", data={"job_id": 7})
+    ledger.append(run.path, kind, "a person's word")
+    if expected is None:
+        with pytest.raises(RunError, match="has ended yet"):
+            examine_run("a")
+        return
+    found = examine_run("a")
+    assert (found.failure_class, found.message, found.attempt) == (expected, "a person's word", None)
+
+
+def test_a_wanted_stop_rests_on_the_request_and_the_end_record(run: Run) -> None:
+    run.attempt(1, 7)
+    run.restart(1, 0, RESET)
+    run.event("node_dead", "node node02 is dead: closed", node="node02", how="closed")
+    run.ended(1, 0, "node_failure", "lost node02 (closed)", nodes=["node02"])
+    log = run.path / "attempts" / "slurm-7.out"
+    log.write_text("srun: error: Node failure on node09\nsrun: error: node01: task 2: Killed\n")
+    run.restart(1, 1, "srun: error: node01: task 0: Killed", end=End("checkpointed", 5, 5, None, "stop", 2.0))
+    run.event("save_asked", "asked to save", reason="stop")
+    run.ended(1, 1, "stopped", "saved at step 5 and stopped, as was asked")
+    run.leave(1, "stop", "stopped", "saved at step 5 and stopped, as was asked")
+    found = examine_run("a", 1, 1)
+    assert found.failure_class == "stopped"
+    assert found.evidence == ("end record: checkpointed at step 5", "request sent: save_and_exit (stop)")
+
+
+def test_the_job_s_log_blames_no_node_of_an_earlier_start(run: Run) -> None:
+    run.attempt(1, 7)
+    log = run.path / "attempts" / "slurm-7.out"
+    log.write_text("srun: error: Node failure on node09\n")
+    run.restart(1, 0, "KeyError: 'weight'", failure=died())
+    run.leave(1, "stop", "application_error", "x")
+    assert examine_run("a").failure_class == "application_error"
+    log.write_text("srun: error: Node failure on node02\n")
+    assert (examine_run("a").failure_class, examine_run("a").nodes) == ("node_failure", ("node02",))
+
+
+def test_the_hint_follows_the_policy_in_force(run: Run) -> None:
+    run.attempt(1, 7)
+    run.restart(1, 0, "step 5")
+    run.ended(1, 0, "hang", "no step for 600 s", nodes=["node02"], ranks=[1])
+    run.leave(1, "stop", "hang", "no step for 600 s")
+    assert (examine_run("a").action, examine_run("a").hint.count("leave a node out that comes twice")) == ("restart", 1)
+    path = run.path / "bundle" / "launch.json"
+    launch = json.loads(path.read_text())
+    for course, says in (("exclude_node", "nodes that are named are left out"), ("stop", "`pretrainctl resume`")):
+        launch["recovery"]["policies"] = {"hang": course}
+        path.write_text(json.dumps(launch))
+        found = examine_run("a")
+        assert found.action == course
+        assert says in found.hint
+        assert "see the stacks" in found.hint
+        assert "comes twice" not in found.hint
+
+
 def test_what_the_attempt_saw_and_its_folder_does_not_keep(run: Run) -> None:
     run.attempt(1, 7)
     run.restart(1, 0, "step 5")
@@ -312,6 +391,24 @@ def test_the_rank_of_a_log_is_in_its_name(tmp_path: Path) -> None:
     found = examine_logs(logs, "cn[01-05]", 4)
     assert (found.failure_class, found.ranks, found.nodes) == ("application_error", (17,), ("cn05",))
     assert found.evidence[0].startswith(f"{logs[1]}:2: ")
+
+
+def test_ranks_that_waited_after_an_error_elsewhere_are_its_consequence(tmp_path: Path) -> None:
+    logs = [tmp_path / f"rank_{rank}.out" for rank in range(4)]
+    for rank, log in enumerate(logs):
+        log.write_text(
+            f"2026-01-01 10:{rank:02d}:01 [rank{rank}]:[E1 ProcessGroupNCCL.cpp:1] Watchdog caught collective "
+            "operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600001 milliseconds\n"
+        )
+    logs[2].write_text("2026-01-01 09:50:01 [rank2]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate\n")
+    found = examine_logs(logs)
+    assert (found.failure_class, found.ranks) == ("gpu_oom", (2,))
+    assert [line.split(":1: ")[1][:16] for line in found.evidence[1:]] == ["(a consequence) "] * 2
+    logs[2].write_text("2026-01-01 11:50:01 [rank2]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate\n")
+    assert not any("(a consequence)" in line for line in examine_logs(logs).evidence), "they waited before it"
+    for log in logs:
+        log.write_text(log.read_text().replace("2026-01-01 1", "step "))
+    assert sum("(a consequence)" in line for line in examine_logs(logs).evidence) == 2, "no times, so no order"
 
 
 def test_only_nodes_of_the_job_are_named(tmp_path: Path) -> None:

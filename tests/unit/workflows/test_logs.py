@@ -1,4 +1,4 @@
-"""A log that is not there: what there is instead."""
+"""A log that is not there: what there is instead; and what is said between the lines of one that is followed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import pytest
 from pretrainctl.errors import RunError
 from pretrainctl.records import codec
 from pretrainctl.records.run import RunRecord
+from pretrainctl.runs import ledger
+from pretrainctl.workflows import logs
 from pretrainctl.workflows.logs import log_file
 
 
@@ -24,3 +26,25 @@ def test_a_log_that_is_not_there_names_those_that_are(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="no such training log") as caught:
         log_file(str(tmp_path), 7)
     assert caught.value.hint == "there is: attempt 1 restart 0, attempt 1 restart 1, attempt 3 restart 0"
+
+
+def test_what_the_attempts_say_between_the_lines_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    codec.write(tmp_path / "run.json", RunRecord("a", "a", "a", "sandbox", 0.0, "u", {}, {}, {}))
+    reached = "the target was reached at step 160"
+
+    def lines(*_: object, **__: object):
+        yield "step 160"
+        for kind, message in (("restart_ended", reached), ("decided", f"finish: {reached}"), ("finished", reached)):
+            ledger.append(tmp_path, kind, message, attempt=1)  # type: ignore[arg-type]
+        assert is_over()
+        yield None
+
+    def follow(_newest: object, over: object, **_: object):
+        nonlocal is_over
+        is_over = over
+        return lines()
+
+    is_over = None
+    monkeypatch.setattr(logs, "follow", follow)
+    said = [line.text for line in logs.follow_log(str(tmp_path)) if not line.of_program]
+    assert said == [f"attempt 1: {reached}", "attempt 1: finish"]
