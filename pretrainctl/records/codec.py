@@ -15,7 +15,16 @@ from typing import Any, TypeVar
 
 from pretrainctl.errors import LedgerError
 
-__all__ = ["create", "from_json", "read", "read_if_whole", "sync_directory", "to_json", "write"]
+__all__ = [
+    "create",
+    "from_json",
+    "read",
+    "read_if_whole",
+    "refuse_unwritable",
+    "sync_directory",
+    "to_json",
+    "write",
+]
 
 T = TypeVar("T")
 
@@ -72,6 +81,15 @@ def create(path: Path, record: object) -> bool:
         aside.unlink(missing_ok=True)
     sync_directory(path.parent)
     return True
+
+
+def refuse_unwritable(folder: Path) -> None:
+    """OSError where no record could be written into a folder now."""
+    aside = folder / f".probe.{os.urandom(8).hex()}"
+    try:
+        _write_durably(aside, {})
+    finally:
+        aside.unlink(missing_ok=True)
 
 
 def _write_durably(path: Path, record: object) -> None:

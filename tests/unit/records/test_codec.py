@@ -57,9 +57,7 @@ def of_many_bytes(path: Path) -> None:
         (lambda path: path.symlink_to("/dev/zero"), "no regular file"),
     ],
 )
-def test_what_is_no_record_is_an_error_with_its_file(
-    tmp_path: Path, make: Callable[[Path], None], says: str
-) -> None:
+def test_what_is_no_record_is_an_error_with_its_file(tmp_path: Path, make: Callable[[Path], None], says: str) -> None:
     make(tmp_path / "x.json")
     with pytest.raises(LedgerError, match=rf"x\.json cannot be read: .*{says}") as caught:
         codec.read(Note, tmp_path / "x.json")
