@@ -296,7 +296,7 @@ def reconcile(
 ) -> None:
     """One look that repairs the ledger and tops up the queue; safe to repeat, fit for cron.
 
-    Exit status 5 where a run could not be looked at: Slurm or its folder did not answer.
+    Exit status 5 where a run could not be looked at: Slurm did not answer, or its folder cannot be read or written.
     """
     from pretrainctl.workflows.reconcile import reconcile as look
 
@@ -308,6 +308,8 @@ def reconcile(
             print(f"{outcome.run}: {outcome.message}")
         if found.over:
             view.note(f"{found.over} other runs are finished or stopped")
+    for problem in found.problems:
+        view.note(f"problem: {problem}")
     if found.unknown:
         raise typer.Exit(SlurmError.exit_code)
 

@@ -235,7 +235,7 @@ def _unreadable(path: Path, error: OSError) -> UnreadableError:
 def _readable(path: Path) -> bool:
     try:
         json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
     return True
 

@@ -43,7 +43,7 @@ def read_answers(text: str) -> dict[str, NodeAnswer]:
         if mark:
             try:
                 answer = codec.from_json(NodeAnswer, json.loads(said))
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             found[answer.node] = answer
     return found

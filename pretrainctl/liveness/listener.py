@@ -221,9 +221,9 @@ class Listener:
         return True
 
     def _take_answer(self, name: str, line: bytes) -> None:
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):
             answer = json.loads(line)
-            if answer.get("id") == self._question:
+            if isinstance(answer, dict) and answer.get("id") == self._question:
                 self._answers[name] = answer
 
     @staticmethod

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import stat
 import types
 import typing
 from collections.abc import Mapping
@@ -14,9 +15,22 @@ from typing import Any, TypeVar
 
 from pretrainctl.errors import LedgerError
 
-__all__ = ["create", "from_json", "read", "read_if_whole", "sync_directory", "to_json", "write"]
+__all__ = [
+    "create",
+    "from_json",
+    "read",
+    "read_if_whole",
+    "refuse_unwritable",
+    "sync_directory",
+    "to_json",
+    "write",
+]
 
 T = TypeVar("T")
+
+_LARGEST = 64 << 20
+"""Bytes of a file that is read as a record: the largest of ours, a run with its recipe, profile and plan, takes a
+thousandth of it."""
 
 
 def to_json(record: object) -> Any:
@@ -69,8 +83,18 @@ def create(path: Path, record: object) -> bool:
     return True
 
 
+def refuse_unwritable(folder: Path) -> None:
+    """OSError where no record could be written into a folder now."""
+    aside = folder / f".probe.{os.urandom(8).hex()}"
+    try:
+        _write_durably(aside, {})
+    finally:
+        aside.unlink(missing_ok=True)
+
+
 def _write_durably(path: Path, record: object) -> None:
-    with path.open("w", encoding="utf-8") as file:
+    # A lone surrogate, as in the name of a file of other bytes, becomes the escape that JSON has for it.
+    with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
         json.dump(to_json(record), file, indent=1, ensure_ascii=False)
         file.write("\n")
         file.flush()
@@ -78,11 +102,31 @@ def _write_durably(path: Path, record: object) -> None:
 
 
 def read(kind: type[T], path: Path) -> T:
-    """Read a record that `write` wrote; LedgerError names the file that cannot be read."""
+    """Read a record that `write` wrote; LedgerError names the file that cannot be read.
+
+    Its cause is an OSError only where the file system did not give the file; else the file holds no record.
+    """
     try:
-        return from_json(kind, json.loads(path.read_text(encoding="utf-8")))
+        return from_json(kind, json.loads(_text(path)))
     except (OSError, ValueError) as error:
         raise LedgerError(f"{path} cannot be read: {error}", hint="restore the file, or move it aside") from error
+    except RecursionError as error:
+        raise LedgerError(
+            f"{path} cannot be read: it is nested too deep", hint="restore the file, or move it aside"
+        ) from error
+
+
+def _text(path: Path) -> str:
+    """The text of a regular file; ValueError for anything else, which may keep its reader for ever."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise ValueError("it is no regular file")
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), encoding="utf-8") as file:  # noqa: PTH123 - a descriptor
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError("it is no regular file")
+        if status.st_size > _LARGEST:
+            raise ValueError(f"it has {status.st_size} bytes, and no record has more than {_LARGEST}")
+        return file.read()
 
 
 def read_if_whole(kind: type[T], path: Path) -> T | None:
@@ -165,7 +209,10 @@ def _build_plain(kind: Any, data: Any, where: str) -> Any:
     if kind is Path and isinstance(data, str):
         return Path(data)
     if kind is float and isinstance(data, (int, float)) and not isinstance(data, bool):
-        return float(data)
+        try:
+            return float(data)
+        except OverflowError:
+            raise ValueError(f"{where}: a number of {len(str(data))} digits is too great") from None
     if isinstance(data, kind) and not (kind is int and isinstance(data, bool)):
         return data
     raise ValueError(f"{where}: {data!r} is not of type {getattr(kind, '__name__', kind)}")

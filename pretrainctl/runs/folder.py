@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import getpass
 import os
 import re
 import secrets
 import shlex
 import shutil
-from collections.abc import Iterator
+import stat
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pretrainctl.errors import InputError, RunError
+from pretrainctl.errors import InputError, LedgerError, RunError
 from pretrainctl.records import codec, contract
 from pretrainctl.records.launch import Bundle, Launch
 from pretrainctl.records.lineage import Planned
-from pretrainctl.records.run import AttemptRecord, RunRecord
+from pretrainctl.records.run import AttemptRecord, Event, RunRecord
 from pretrainctl.runs import ledger
 
 __all__ = [
@@ -35,14 +37,14 @@ RUNS_VARIABLE = "PRETRAINCTL_RUNS"
 
 _LONGEST = 200
 """Bytes; a file system holds 255, and Slurm and we add some."""
-_NAME = re.compile(r"[^\x00-\x1f/]{1,200}")
+_NAME = re.compile("[^\x00-\x1f/\ud800-\udfff]{1,200}")
 
 
 class RunFolder:
     """One run on disk. Opening it reads and checks `run.json`; the rest is read when asked for."""
 
     def __init__(self, path: Path) -> None:
-        if not (path / "run.json").is_file():
+        if not _may_hold_run(path):
             raise RunError(f"{path} is no run folder: it holds no run.json", hint="`pretrainctl status` lists the runs")
         self.path = path.absolute()
         self.record = codec.read(RunRecord, path / "run.json")
@@ -99,26 +101,26 @@ class RunFolder:
     def attempts(self) -> list[AttemptRecord]:
         """Attempts in order; an attempt whose record cannot be read is a LedgerError.
 
-        Where a record was set aside, the attempt's first event tells what it said.
+        Where a record was set aside, the attempt's first event tells what it said. A folder with neither is no attempt.
         """
-        return [
-            codec.read(AttemptRecord, path / "attempt.json")
-            if (path / "attempt.json").exists()
-            else self._from_events(int(path.name))
-            for path in self.attempt_dirs()
-        ]
+        found = []
+        for path in self.attempt_dirs():
+            number = int(path.name)
+            if (path / "attempt.json").exists():
+                found.append(ledger.read_attempt(self.path, number))
+            elif told := ledger.read_events(self.path, number):
+                found.append(self._from_events(number, told))
+        return found
 
-    def _from_events(self, attempt: int) -> AttemptRecord:
-        claimed = [event for event in ledger.read_events(self.path, attempt) if event.kind == "claimed"]
+    @staticmethod
+    def _from_events(attempt: int, told: Sequence[Event]) -> AttemptRecord:
+        claimed = [event for event in told if event.kind == "claimed"]
         data, host, begun = (claimed[0].data, claimed[0].host, claimed[0].time) if claimed else ({}, "", 0.0)
         return AttemptRecord(attempt, int(data.get("job_id", 0)), int(data.get("slurm_restart", 0)), host, 0, (), begun)
 
     def attempt_dirs(self) -> list[Path]:
         """Folders of attempts in order."""
-        folder = self.path / "attempts"
-        if not folder.is_dir():
-            return []
-        return sorted(path for path in folder.iterdir() if re.fullmatch(r"[0-9]{4,}", path.name))
+        return [contract.attempt_dir(self.path, number) for number in ledger.attempt_numbers(self.path)]
 
     def restarts(self, attempt: int) -> list[int]:
         """Numbers of the restarts of an attempt, in order."""
@@ -134,6 +136,16 @@ class RunFolder:
             attempt = int(path.name)
             for restart in self.restarts(attempt):
                 yield attempt, restart, contract.restart_dir(self.path, attempt, restart)
+
+
+def _may_hold_run(path: Path) -> bool:
+    """Whether a run.json lies in a folder, or whether one does cannot be known: its reader then says why."""
+    try:
+        return stat.S_ISREG((path / "run.json").stat().st_mode)
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise
+        return error.errno not in {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
 
 
 def create(path: Path, record: RunRecord, bundle: Bundle) -> RunFolder:
@@ -175,7 +187,7 @@ def check_name(name: str) -> str:
     if not _NAME.fullmatch(name) or len(name.encode()) > _LONGEST or name in {".", ".."} or name.startswith((".", "-")):
         raise InputError(
             f"{name!r} cannot be the name of a run",
-            hint="at most 200 bytes, no slash, no control character, and no dot or dash at the start",
+            hint="at most 200 bytes of UTF-8, no slash, no control character, and no dot or dash at the start",
         )
     return name
 
@@ -188,7 +200,17 @@ def roots() -> list[Path]:
 
 def missing_roots() -> list[Path]:
     """Roots that PRETRAINCTL_RUNS names and that do not exist."""
-    return [root for root in roots() if os.environ.get(RUNS_VARIABLE) and not root.is_dir()]
+    return [root for root in roots() if os.environ.get(RUNS_VARIABLE) and _is_missing(root)]
+
+
+def _is_missing(root: Path) -> bool:
+    try:
+        root.stat()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False  # `all_runs` says what is wrong with it
+    return False
 
 
 def all_runs() -> tuple[list[RunFolder], list[RunError]]:
@@ -199,30 +221,36 @@ def all_runs() -> tuple[list[RunFolder], list[RunError]]:
     found: dict[Path, RunFolder] = {}
     unreadable: list[RunError] = []
     for root in roots():
-        if not root.is_dir():
+        try:
+            paths = sorted(root.iterdir())
+        except OSError as error:
+            if error.errno != errno.ENOENT:
+                unreadable.append(LedgerError(f"{root} cannot be read: {error.strerror}"))
             continue
-        for path in sorted(root.iterdir()):
-            if path.name.startswith(".") or not (path / "run.json").is_file():
-                continue
-            place = path.resolve()
-            if place in found and place != path:
-                continue
+        for path in paths:
             try:
-                found[place] = RunFolder(path)
+                if path.name.startswith(".") or not _may_hold_run(path):
+                    continue
+                place = path.resolve()
+                if place not in found or place == path:
+                    found[place] = RunFolder(path)
             except RunError as error:
                 unreadable.append(error)
+            except (OSError, RuntimeError) as error:  # resolve() says of a circle of links that it is a RuntimeError
+                unreadable.append(LedgerError(f"{path} cannot be read: {error}"))
     return sorted(found.values(), key=lambda run: run.record.created), unreadable
 
 
 def find(name: str) -> RunFolder:
     """A run by its path, or by its name under the roots; RunError with what there is when it is not found."""
     path = Path(name)
-    if path.is_dir() and ((path / "run.json").exists() or path.is_absolute() or "/" in name):
+    is_folder = os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises where a folder above cannot be searched
+    if is_folder and (_may_hold_run(path) or path.is_absolute() or "/" in name):
         return RunFolder(path)
     for root in roots():
-        if (root / name / "run.json").is_file():
+        if _may_hold_run(root / name):
             return RunFolder(root / name)
-    if path.is_dir():
+    if is_folder:
         return RunFolder(path)
     known = ", ".join(run.record.name for run in all_runs()[0]) or "none"
     raise RunError(f"there is no run {name!r}", hint=f"runs under {':'.join(map(str, roots()))}: {known}")

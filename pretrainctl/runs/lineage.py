@@ -89,7 +89,7 @@ def bundle_facts(files: Mapping[str, str]) -> Facts:
             continue
         try:
             _flatten(name, json.loads(text), facts)
-        except ValueError:
+        except (ValueError, RecursionError):
             facts[name] = f"unreadable, {digest(text)[:_SHORT]}"
     script = files.get("job.sbatch", "").splitlines()
     for line in script:

@@ -67,7 +67,7 @@ class Requests:
                 request = from_json(Request, json.loads(file.read()))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             if str(error) != self._warned:
                 self._warned = str(error)
                 print(f"warning: {self._file} cannot be read: {error}", file=sys.stderr)

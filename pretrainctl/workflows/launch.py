@@ -140,6 +140,8 @@ def queue_jobs(
     count = (1 if launch.chain == "inside" else 1 + launch.chained_jobs) - already
     avoided = avoid_at_submit(run, launch, slurm) if count > 0 else Avoided()
     messages = [avoided.message] if avoided.message else []
+    if count > 0:
+        ledger.refuse_unwritable(run.path)  # a job that nobody wrote down would look like none
     for _ in range(count):
         options = ["--dependency=singleton", *avoided.options]
         submission = slurm.submit(run.script, job_name=launch.job_name, options=options, known=job_ids)

@@ -162,8 +162,8 @@ def _entry(nodes: ExclusionList, node: str, kind: str, reason: str, now: float) 
 
 def _push(nodes: ExclusionList) -> tuple[str, ...]:
     """Tell the jobs of this user's runs that wait; what went wrong with one is a note."""
-    notes: list[str] = []
-    runs, _ = folder.all_runs()
+    runs, unreadable = folder.all_runs()
+    notes = [f"jobs of a run were not told, if it is yours: {error}" for error in unreadable]
     for run in runs:
         if not run.is_own() or list_of(run).path != nodes.path:
             continue
@@ -175,7 +175,7 @@ def _push(nodes: ExclusionList) -> tuple[str, ...]:
                 notes.append(f"told job {', '.join(map(str, waiting))} of {run.record.name}")
         except MissingError as error:  # the same for each run of that Slurm
             notes.append(f"jobs that wait were not told: {error}")
-        except PretrainctlError as error:
+        except (PretrainctlError, OSError) as error:
             notes.append(f"the jobs of {run.record.name} were not told: {error}")
     return tuple(dict.fromkeys(notes))
 

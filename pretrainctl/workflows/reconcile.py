@@ -30,11 +30,13 @@ _HELD_FOR_NODES = "BadConstraints"
 @dataclass(frozen=True)
 class Look:
     """What a look at runs did. `outcomes` are those of runs that go on, or where something was done; `over` counts
-    the others, finished or stopped; `unknown` those where Slurm, or the run folder, could not be read."""
+    the others, finished or stopped; `problems` say of each other one why nothing was done: Slurm, or the run folder,
+    could not be read or written. `unknown` counts those."""
 
     outcomes: tuple[Outcome, ...]
     over: int
     unknown: int
+    problems: tuple[str, ...] = ()
 
 
 def reconcile(name: str | None = None) -> Look:
@@ -47,8 +49,8 @@ def reconcile(name: str | None = None) -> Look:
         outcome, _ = _reconcile_one(run, reach_own(run), None)
         return Look((outcome,), 0, 0)
     runs, unreadable = folder.all_runs()
-    outcomes = [Outcome("?", str(error)) for error in unreadable]
-    unknown = len(unreadable)
+    outcomes: list[Outcome] = []
+    problems = [str(error) for error in unreadable]
     over = 0
     queues = _Queues()
     for run in runs:
@@ -56,14 +58,14 @@ def reconcile(name: str | None = None) -> Look:
             continue
         try:
             outcome, changed = _reconcile_one(run, *queues.of(run))
-        except PretrainctlError as error:
-            outcome, changed = Outcome(run.record.name, f"nothing done: {error}"), True
-            unknown += 1
+        except (PretrainctlError, OSError) as error:
+            problems.append(f"{run.record.name}: nothing done: {error}")
+            continue
         if changed:
             outcomes.append(outcome)
         else:
             over += 1
-    return Look(tuple(outcomes), over, unknown)
+    return Look(tuple(outcomes), over, len(problems), tuple(problems))
 
 
 class _Queues:

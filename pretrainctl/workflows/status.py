@@ -85,7 +85,7 @@ def survey(name: str | None = None) -> Survey:
         for run in runs:
             try:
                 states[run.path] = fold(ledger.read_events(run.path))
-            except RunError as error:
+            except (RunError, OSError) as error:
                 problems.append(str(error))
     jobs, trouble = _ask_slurms([(run, states[run.path]) for run in runs if run.path in states])
     problems += trouble
@@ -146,11 +146,8 @@ def _status(run: RunFolder, state: RunState, jobs: Mapping[int, Job] | None) -> 
     phase = _phase(state, bool(running), bool(queued), known=jobs is not None)
     warnings = _warnings(run, state, current if current in running else None)
     if phase == "no_job" and cancelled:
-        # As the next look from anywhere will find, and write into the ledger.
-        phase = "stopped"
-        warnings += (
-            f"its jobs were cancelled with scancel: nothing goes on until `pretrainctl resume {run.record.name}`",
-        )
+        phase, warning = _cancelled_or_unwritten(run)
+        warnings += (warning,)
     return RunStatus(
         name=run.record.name,
         path=str(run.path),
@@ -175,6 +172,22 @@ def _status(run: RunFolder, state: RunState, jobs: Mapping[int, Job] | None) -> 
         warnings=warnings,
         last_sample_time=sample.time,
     )
+
+
+def _cancelled_or_unwritten(run: RunFolder) -> tuple[Phase, str]:
+    """The phase of a run whose known jobs were cancelled with scancel, and what is said of it: one that was submitted
+    later, and could not be written down, is found by its name."""
+    name = run.record.name
+    try:
+        alive = [job for job in reach(run).queued(run.record.job_name) if job.is_running or job.is_waiting]
+    except (SlurmError, MissingError) as error:
+        return "unknown", f"its jobs were cancelled with scancel; whether another was submitted is unknown: {error}"
+    if alive:
+        phase: Phase = "running" if any(job.is_running for job in alive) else "queued"
+        job = alive[0].job_id
+        return phase, f"job {job} is not in the ledger: `pretrainctl reconcile {name}` writes it down"
+    # As the next look from anywhere will find, and write into the ledger.
+    return "stopped", f"its jobs were cancelled with scancel: nothing goes on until `pretrainctl resume {name}`"
 
 
 def _warnings(run: RunFolder, state: RunState, job: Job | None) -> tuple[str, ...]:

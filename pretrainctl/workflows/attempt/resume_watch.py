@@ -136,7 +136,7 @@ class ResumeWatch:
 def _lines(texts: Sequence[str]) -> list[Line]:
     found = []
     for text in texts:
-        with contextlib.suppress(ValueError, RecursionError, KeyError, TypeError):
+        with contextlib.suppress(ValueError, RecursionError, OverflowError, KeyError, TypeError):
             line = json.loads(text)
             if line["kind"] == "step":
                 line |= {"step": int(line["step"]), "loss": float(line["loss"]), "lr": float(line["lr"])}

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pretrainctl.errors import LedgerError
 from pretrainctl.records import codec
-from pretrainctl.records.run import AttemptRecord, RunRecord
+from pretrainctl.records.run import AttemptRecord, Event, EventKind, RunRecord
 from pretrainctl.runs import ledger
 from pretrainctl.runs.claim import claim
 from pretrainctl.runs.folder import RunFolder
@@ -18,7 +20,7 @@ from pretrainctl.runs.folder import RunFolder
 def test_events_come_back_in_order_of_attempt_and_sequence(tmp_path: Path) -> None:
     (tmp_path / "attempts" / "0001" / "events").mkdir(parents=True)
     ledger.append(tmp_path, "claimed", "first", attempt=1, data={"job_id": 7})
-    ledger.append(tmp_path, "submitted", "outside")
+    ledger.append(tmp_path, "submitted", "outside", data={"job_id": 7})
     ledger.append(tmp_path, "attempt_ended", "second", attempt=1)
     found = ledger.read_events(tmp_path)
     assert [(event.attempt, event.sequence, event.message) for event in found] == [
@@ -66,3 +68,70 @@ def test_an_unreadable_attempt_record_is_set_aside_and_told_by_its_event(tmp_pat
     assert [path.name for path in ledger.set_aside_unreadable(tmp_path)] == ["attempt.json.unreadable"]
     codec.write(tmp_path / "run.json", RunRecord("a", "a", "a", "sandbox", 0.0, "u", {}, {}, {}))
     assert [(record.attempt, record.job_id) for record in RunFolder(tmp_path).attempts()] == [(1, 41)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "more"),
+    [
+        ("restart_ended", {"restart": {"a": 1}, "class": "hang"}, {}),
+        ("restart_ended", {"restart": 0}, {}),
+        ("restart_ended", {"restart": 10**30, "class": "hang"}, {}),
+        ("restart_started", {"restart": 0, "nodes": "node01"}, {}),
+        ("restart_started", {"restart": 0, "nodes": None}, {}),
+        ("batch_host_lost", {"attempt": [], "node": "node01", "how": ""}, {}),
+        ("stopped", {"class": []}, {}),
+        ("note", {"job_ids": [True]}, {}),
+        ("note", {}, {"time": float("nan")}),
+        ("note", {}, {"time": 1e300}),
+        ("note", {}, {"attempt": 3}),
+        ("note", {}, {"sequence": 9}),
+    ],
+)
+def test_an_event_that_cannot_be_one_is_unreadable(
+    tmp_path: Path, kind: EventKind, data: dict[str, object], more: dict[str, object]
+) -> None:
+    (tmp_path / "events").mkdir()
+    event = Event(kind, 0, 1, 5.0, "node01", "said", 0, data)
+    codec.write(tmp_path / "events" / "000001.json", replace(event, **more))
+    with pytest.raises(LedgerError, match=r"000001\.json cannot be read"):
+        ledger.read_events(tmp_path)
+    assert [path.name for path in ledger.set_aside_unreadable(tmp_path)] == ["000001.json.unreadable"]
+    assert ledger.read_events(tmp_path) == []
+
+
+def test_what_is_no_file_is_set_aside_too(tmp_path: Path) -> None:
+    (tmp_path / "events").mkdir()
+    os.mkfifo(tmp_path / "events" / "000001.json")
+    (tmp_path / "events" / "000002.json").write_text("[" * 200_000)
+    assert len(ledger.set_aside_unreadable(tmp_path)) == 2
+
+
+def test_attempts_are_listed_and_not_counted(tmp_path: Path) -> None:
+    for name in ("99999999999999999999", "0000", "00001", "x", "12"):
+        (tmp_path / "attempts" / name).mkdir(parents=True)
+    (tmp_path / "attempts" / "0003").touch()
+    codec.write(tmp_path / "run.json", RunRecord("a", "a", "a", "sandbox", 0.0, "u", {}, {}, {}))
+    mine = claim(tmp_path, AttemptRecord(0, 41, 0, "node01", 1, ("node01",), 0.0))
+    ledger.append(tmp_path, "claimed", "job 41", attempt=mine.attempt, data={"job_id": 41})
+    assert [event.message for event in ledger.read_events(tmp_path)] == ["job 41"]
+    assert ledger.set_aside_unreadable(tmp_path) == []
+    assert [record.job_id for record in RunFolder(tmp_path).attempts()] == [41]
+
+
+def test_a_record_of_another_attempt_is_unreadable(tmp_path: Path) -> None:
+    (tmp_path / "attempts").mkdir()
+    claim(tmp_path, AttemptRecord(0, 41, 0, "node01", 1, ("node01",), 0.0))
+    (tmp_path / "attempts" / "0001").rename(tmp_path / "attempts" / "0007")
+    assert [path.parent.name for path in ledger.set_aside_unreadable(tmp_path)] == ["0007"]
+
+
+def test_whether_an_event_could_be_written_is_known_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger.refuse_unwritable(tmp_path)
+    assert list((tmp_path / "events").iterdir()) == []
+
+    def refuse(*_arguments: object, **_more: object) -> None:
+        raise OSError(1, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(OSError, match="not permitted"):
+        ledger.refuse_unwritable(tmp_path)

@@ -50,10 +50,20 @@ def test_node_hours_of_all_attempts(run: RunFolder) -> None:
 
 
 def test_failures_of_the_last_hour(run: RunFolder) -> None:
-    ends = [("restart_ended", 10.0, {"class": "hang"}), ("restart_ended", 5000.0, {"class": "hang"})]
+    ends = [
+        ("restart_ended", 10.0, {"class": "hang", "restart": 0}),
+        ("restart_ended", 5000.0, {"class": "hang", "restart": 0}),
+    ]
     attempt(run, 1, 0.0, *ends)
     saw = ("looked_back", 5100.0, {"class": "node_failure", "of": 1})
-    attempt(run, 2, 5100.0, saw, ("restart_ended", 5200.0, {"class": "time_limit"}), ("attempt_ended", 5200.0, {}))
+    attempt(
+        run,
+        2,
+        5100.0,
+        saw,
+        ("restart_ended", 5200.0, {"class": "time_limit", "restart": 0}),
+        ("attempt_ended", 5200.0, {}),
+    )
     attempt(run, 3, 5300.0, ("looked_back", 5300.0, {"class": "node_failure", "of": 2}))
     assert spent_by(run, clock=lambda: 5400.0).failures == 2, "one long ago, an end that is no failure, one told twice"
     resumed(run, after=1)

@@ -35,6 +35,9 @@ class Queue:
         self.asked.append(list(ids))
         return {job: self.jobs_known[job] for job in ids if job in self.jobs_known}
 
+    def queued(self, name: str) -> list[Job]:
+        return [job for job in self.jobs_known.values() if job.name == name and (job.is_waiting or job.is_running)]
+
 
 def job(number: int, kind: JobClass, name: str = "a", **more: object) -> Job:
     return Job(number, name, StateMeaning(kind.name, kind, alive=True), **more)
