@@ -31,6 +31,7 @@ def demo(
     import tempfile
 
     from pretrainctl.workflows.demo import demo as run_demo
+    from pretrainctl.workflows.sandbox import discard
 
     begun = time.monotonic()
 
@@ -40,12 +41,12 @@ def demo(
     def confirm(question: str) -> bool:
         return yes or not sys.stdin.isatty() or typer.confirm(question, err=True)
 
-    if folder is not None or keep:
-        chosen = folder.absolute() if folder is not None else Path(tempfile.mkdtemp(prefix="pretrainctl-demo-"))
+    chosen = folder.absolute() if folder is not None else Path(tempfile.mkdtemp(prefix="pretrainctl-demo-"))
+    try:
         report = run_demo(chosen, say=say, confirm=confirm, keep=keep)
-    else:
-        with tempfile.TemporaryDirectory(prefix="pretrainctl-demo-", ignore_cleanup_errors=True) as temporary:
-            report = run_demo(Path(temporary), say=say, confirm=confirm)
+    finally:
+        if folder is None and not keep:
+            discard(chosen, chosen / "sandbox", say=view.note)
     if as_json:
         view.print_json(report)
         return

@@ -45,6 +45,7 @@ def drill(
 ) -> None:
     """Let every fault come to a tiny run, one after the other, and judge each by the run's own records."""
     from pretrainctl.workflows.drill.run import Desk, choose, drill, listed
+    from pretrainctl.workflows.sandbox import discard
 
     if names and not only:
         raise InputError(f"{names[0]!r} is said without --only", hint="`pretrainctl drill --only FAULT...`")
@@ -60,12 +61,13 @@ def drill(
             )
         return
     place, passing = _place(folder, cluster, keep=keep)
-    if not as_json:
-        print(_line([name for name, _ in _COLUMNS]), flush=True)
+    others = (place / "runs").exists()
     rows: list[Row] = []
 
     def take(row: Row) -> None:
         rows.append(row)
+        if len(rows) == 1 and not as_json:
+            print(_line([name for name, _ in _COLUMNS]))
         print(show_row(row), file=sys.stderr if as_json else sys.stdout, flush=True)
 
     try:
@@ -77,9 +79,10 @@ def drill(
             keep=keep,
         )
     finally:
-        if passing and all(row.verdict != "fail" for row in rows):
-            _remove(place)
-        elif place.exists():
+        gone = (
+            passing and all(row.verdict != "fail" for row in rows) and discard(place, place / "sandbox", say=view.note)
+        )
+        if not gone and not others and (place / "runs").exists():
             view.note(f"the run folders are in {place / 'runs'}")
     if as_json:
         view.print_json(rows)
@@ -140,9 +143,3 @@ def _place(folder: Path | None, cluster: str | None, *, keep: bool) -> tuple[Pat
     if cluster not in {None, "sandbox"}:  # nodes must see it, so it lies where the user stands
         return Path.cwd() / f"drill-{time.strftime('%Y%m%d-%H%M%S')}", False
     return Path(tempfile.mkdtemp(prefix="pretrainctl-drill-")), not keep
-
-
-def _remove(folder: Path) -> None:
-    import shutil
-
-    shutil.rmtree(folder, ignore_errors=True)

@@ -305,6 +305,10 @@ class Sandbox:
             nodes=nodes,
         )
 
+    def lives(self) -> bool:
+        """Whether any process of the sandbox runs, also of one whose folder is gone."""
+        return bool(self._members())
+
     def _node_states(self) -> dict[str, str]:
         """Node -> state as sinfo names it (`idle`, `down*`); nothing while Slurm does not answer."""
         answer = self._ask("sinfo", "-h", "-N", "-o", "%N %T")

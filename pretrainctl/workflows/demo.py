@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import signal
 import sys
 import sysconfig
 import time
@@ -66,7 +65,7 @@ def demo(folder: Path, *, say: Say, confirm: Callable[[str], bool], keep: bool =
             f"the demo trains, and {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not in this environment",
             hint="pip install -e '.[demo]'",
         )
-    folder.mkdir(parents=True, exist_ok=True)
+    sandboxes.prepare(folder)
     sandbox = Sandbox(folder / "sandbox", say=say)
     try:
         say("starting a real Slurm of 4 nodes on this machine")
@@ -78,16 +77,13 @@ def demo(folder: Path, *, say: Say, confirm: Callable[[str], bool], keep: bool =
             say(f"the sandbox stays up: PRETRAINCTL_SANDBOX={sandbox.root}")
         else:
             say("taking the sandbox down")
-            # A second Ctrl-C must not leave a Slurm behind: this takes a second or two.
-            before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-            sandbox.down()
-            signal.signal(signal.SIGINT, before)
+            with sandboxes.uninterrupted():
+                sandbox.down()
 
 
 def _run(folder: Path, sandbox: Sandbox, environment: Mapping[str, str], say: Say) -> DemoReport:
     say("tokenizing the sources of Python's standard library")
     standard_library = sysconfig.get_paths()["stdlib"]
-    (folder / "data").mkdir(exist_ok=True)
     _python(
         *(folder, environment, "-m", "pretrainctl.trainer.tokenize"),
         *("--input", standard_library, "--suffix", ".py", "--output", str(folder / "data" / "quickstart")),

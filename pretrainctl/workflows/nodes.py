@@ -71,7 +71,12 @@ def survey(cluster: str | None, *, everything: bool = False) -> Survey:
 
 
 def exclude(names: Sequence[str], cluster: str | None, *, reason: str, seconds: float) -> Told:
-    """Keep jobs off nodes for `seconds`; InputError for one that Slurm does not know."""
+    """Keep jobs off nodes for `seconds`, or as long as they were kept off before, whichever is longer.
+
+    InputError without a reason, and for a node that Slurm does not know.
+    """
+    if not reason.strip():
+        raise InputError("--reason is empty", hint="say why, for those who read the list")
     if not 1 <= seconds <= _LONGEST:
         raise InputError(f"--for {seconds:g} s is not between 1 s and 365 days", hint="write it as 12h or 7d")
     nodes, profile = _open(cluster)
@@ -85,8 +90,17 @@ def exclude(names: Sequence[str], cluster: str | None, *, reason: str, seconds: 
     now = time.time()
     for node in chosen:
         add_found(nodes, replace(_entry(nodes, node, "exclude", reason, now), expires=now + seconds))
-    until = time.strftime("%Y-%m-%d %H:%M %z", time.localtime(now + seconds))
-    return Told(chosen, f"jobs keep off {fold(chosen)} until {until}", _push(nodes))
+    known = listed(nodes.read()[0])
+    ends = {node: max(now + seconds, known[node].expires if node in known else 0.0) for node in chosen}
+    longer = [node for node in chosen if ends[node] > now + seconds]
+    told = [
+        f"{fold([node for node in chosen if ends[node] == end])} until {_minute(end)}"
+        for end in dict.fromkeys(ends.values())
+    ]
+    said = f"jobs keep off {', '.join(told)}"
+    if longer:
+        said += f"; {fold(longer)} was excluded for longer before: `pretrainctl nodes forgive` shortens that"
+    return Told(chosen, said, _push(nodes))
 
 
 def forgive(names: Sequence[str], cluster: str | None, *, reason: str) -> Told:
@@ -194,6 +208,10 @@ def _view(node: ListedNode, now: float) -> NodeView:
         job_id=newest.job_id,
         user=newest.user,
     )
+
+
+def _minute(moment: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M %z", time.localtime(moment))
 
 
 def _stamp(moment: float) -> str:

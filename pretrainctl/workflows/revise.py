@@ -34,7 +34,8 @@ class Revision:
 def revise(run: RunFolder, set_values: Sequence[str], recipe: Path | None) -> Revision:
     """Plan the run anew: its own recipe, or the one in `recipe`, with `key=value` settings over it, on its own cluster.
 
-    InputError where that cannot be planned, or would change what a run keeps: its checkpoint directory, its framework.
+    InputError where that cannot be planned, or would change what a run keeps: its name, its cluster, its checkpoint
+    directory, its framework. The name of another recipe is that recipe's own.
     """
     before, old = run.planned(), run.launch()
     with tempfile.TemporaryDirectory(prefix="pretrainctl-") as folder:
@@ -54,7 +55,13 @@ def revise(run: RunFolder, set_values: Sequence[str], recipe: Path | None) -> Re
         training_python=_training_python(old),
         salt=str(run.record.created),
     )
+    asked = [value.partition("=") for value in set_values]
+    names = [text.strip().strip("\"'") for key, _, text in asked if key.strip() == "name"]
     for what, was, now in (
+        ("name", run.record.name, names[-1] if names else run.record.name),
+        ("cluster.name", run.record.cluster, plan.profile.name),
+        ("run id", old.run_id, launch.run_id),
+        ("job name", old.job_name, launch.job_name),
         ("checkpoint.directory", old.checkpoint.directory, launch.checkpoint.directory),
         ("framework", old.framework, launch.framework),
     ):

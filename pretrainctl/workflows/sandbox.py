@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pretrainctl.errors import MissingError
+from pretrainctl.errors import InputError, MissingError
 from pretrainctl.sandbox import Sandbox, SandboxStatus, Shape, packages
 
-__all__ = ["Ended", "Say", "down", "env", "kill_node", "revive_node", "status", "up"]
+__all__ = [
+    "Ended",
+    "Say",
+    "discard",
+    "down",
+    "env",
+    "kill_node",
+    "prepare",
+    "revive_node",
+    "status",
+    "uninterrupted",
+    "up",
+]
 
 Say = Callable[[str], None]
+
+_ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def up(
@@ -64,6 +80,44 @@ def down(root: Path | None, *, purge: bool = False, say: Say) -> Ended:
         shutil.rmtree(sandbox.root)
         return Ended(str(sandbox.root), processes, 0, size)
     return Ended(str(sandbox.root), processes, size)
+
+
+def prepare(folder: Path) -> None:
+    """Make a folder to work in, with a sandbox in it; InputError where nothing can be made there."""
+    try:
+        (folder / "data").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"{folder} is no folder to work in: {error.strerror}",
+            hint="name one that can be made and written: --folder",
+        ) from error
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ctrl-C, SIGTERM and SIGHUP end nothing in here: for taking down, which takes seconds, and leaves nothing behind.
+
+    Who is impatient sends them again, and whose terminal closes gets several.
+    """
+    held = {number: signal.signal(number, signal.SIG_IGN) for number in _ENDINGS}
+    try:
+        yield
+    finally:
+        for number, before in held.items():
+            signal.signal(number, before)
+
+
+def discard(folder: Path, sandbox: Path, *, say: Say) -> bool:
+    """Remove `folder`, in which `sandbox` lies; not where something of the sandbox still runs, which is said.
+
+    Without its folder nothing could take it down. Returns whether the folder is gone.
+    """
+    with uninterrupted():
+        if Sandbox(sandbox).lives():
+            say(f"the sandbox in {sandbox} runs still: PRETRAINCTL_SANDBOX={sandbox} pretrainctl sandbox down --purge")
+            return False
+        shutil.rmtree(folder, ignore_errors=True)
+        return True
 
 
 def status(root: Path | None) -> SandboxStatus:

@@ -18,7 +18,7 @@ from pretrainctl.workflows.plan import make_plan
 from pretrainctl.workflows.reach import find_slurm_conf
 from pretrainctl.workflows.render import render_bundle
 
-__all__ = ["EVERY", "STEPS", "STRIKE_AT", "Place", "at_cluster", "at_sandbox"]
+__all__ = ["EVERY", "STEPS", "STRIKE_AT", "Place", "Site", "at_cluster", "at_sandbox", "find_site"]
 
 STEPS = 60
 """Optimizer steps of each run."""
@@ -119,14 +119,25 @@ def at_sandbox(folder: Path, sandbox: Sandbox) -> Place:
     return place
 
 
-def at_cluster(folder: Path, cluster: str) -> Place:
-    """On the cluster of a profile, from its login node; `folder` must be seen by the nodes. The data are made."""
+@dataclass(frozen=True)
+class Site:
+    """A user's cluster: how its profile is named from any folder, and SLURM_CONF there, empty for the host's own."""
+
+    cluster: str
+    slurm_conf: str
+
+
+def find_site(cluster: str) -> Site:
+    """The cluster of a profile; InputError where there is none, or the tiny recipe cannot be planned there."""
     if "/" in cluster or cluster.endswith(".yaml"):
-        cluster = str(Path(cluster).absolute())  # the commands are given in `folder`
-    profile = make_plan("quickstart", cluster, set_values=[]).profile
-    slurm_conf = find_slurm_conf(profile)
-    environment = dict(os.environ) | ({"SLURM_CONF": slurm_conf} if slurm_conf else {})
-    place = Place(folder, cluster, _environment(folder, environment), pace=_CLUSTER_PACE)
+        cluster = str(Path(cluster).absolute())  # the commands are given elsewhere
+    return Site(cluster, find_slurm_conf(make_plan("quickstart", cluster, set_values=[]).profile))
+
+
+def at_cluster(folder: Path, site: Site) -> Place:
+    """On a user's cluster, from its login node; `folder` must be seen by the nodes. The data are made."""
+    environment = dict(os.environ) | ({"SLURM_CONF": site.slurm_conf} if site.slurm_conf else {})
+    place = Place(folder, site.cluster, _environment(folder, environment), pace=_CLUSTER_PACE)
     _make_data(place)
     return place
 
@@ -137,7 +148,6 @@ def _environment(folder: Path, environment: Mapping[str, str]) -> dict[str, str]
 
 def _make_data(place: Place) -> None:
     source = Path(sysconfig.get_paths()["stdlib"]) / "email"
-    (place.folder / "data").mkdir(parents=True, exist_ok=True)
     place.python(
         *("-m", "pretrainctl.trainer.tokenize", "--input", str(source), "--suffix", ".py"),
         *("--output", str(place.folder / "data" / "drill")),

@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import difflib
 import importlib.util
-import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from pretrainctl.units import show_duration
 from pretrainctl.workflows import sandbox as sandboxes
 from pretrainctl.workflows.drill.fault import Fault
 from pretrainctl.workflows.drill.faults import FAULTS
-from pretrainctl.workflows.drill.place import STEPS, Place, at_cluster, at_sandbox
+from pretrainctl.workflows.drill.place import STEPS, Place, at_cluster, at_sandbox, find_site
 from pretrainctl.workflows.drill.scene import Scene, SkippedError, UnmetError
 from pretrainctl.workflows.drill.verdict import Record, Row, judge, measure, resumed, told_as
 
@@ -65,11 +64,14 @@ def drill(faults: Sequence[Fault], folder: Path, *, cluster: str | None, desk: D
     """Play the faults in `folder`, which is made, and judge each; every row that was done, in order.
 
     On a sandbox of its own, which is taken down at the end whatever happens (unless `keep`), or on the user's
-    cluster, where `confirm` is asked before any node-hour is spent; then nothing is done where it says no. On the way
-    out, an interrupt too, no job of the drill is left. MissingError where the training environment is not there.
+    cluster, which is looked up first; then `confirm` is asked before any node-hour is spent, and nothing is done where
+    it says no. On the way out, an interrupt too, no job of the drill is left. MissingError where the training
+    environment is not there.
     """
     if (folder / "runs").exists():
-        raise InputError(f"{folder} holds runs of an earlier drill", hint="name another folder, or remove it")
+        raise InputError(
+            f"{folder} holds runs already", hint="name another folder for the drill, or leave --folder out"
+        )
     if not _is_sandbox(cluster):
         return _on_cluster(faults, folder, str(cluster), desk)
     absent = [name for name in ("numpy", "torch", "deepspeed") if importlib.util.find_spec(name) is None]
@@ -78,7 +80,7 @@ def drill(faults: Sequence[Fault], folder: Path, *, cluster: str | None, desk: D
             f"the drill trains, and {', '.join(absent)} {'is' if len(absent) == 1 else 'are'} not in this environment",
             hint="pip install -e '.[demo]'",
         )
-    folder.mkdir(parents=True, exist_ok=True)
+    sandboxes.prepare(folder)
     sandbox = Sandbox(folder / "sandbox")
     try:
         desk.say("starting a real Slurm of 4 nodes on this machine")
@@ -88,20 +90,23 @@ def drill(faults: Sequence[Fault], folder: Path, *, cluster: str | None, desk: D
         if keep:
             desk.say(f"the sandbox stays up: PRETRAINCTL_SANDBOX={sandbox.root}")
         else:
-            with _uninterrupted():
+            with sandboxes.uninterrupted():
                 sandbox.down()
 
 
 def _on_cluster(faults: Sequence[Fault], folder: Path, cluster: str, desk: Desk) -> list[Row]:
-    most, usual = (len(faults) * _NODES * minutes / 60 for minutes in (_MINUTES, _USUAL_MINUTES))
+    site = find_site(cluster)
+    count = len(faults)
+    most, usual = (count * _NODES * minutes / 60 for minutes in (_MINUTES, _USUAL_MINUTES))
     desk.say(
-        f"{len(faults)} faults on {cluster}, one after the other, each in a job of its own of {_NODES} nodes: "
+        f"{count} fault{'s' * (count != 1)} on {cluster}, {'one after the other, each ' * (count != 1)}in a job of "
+        f"its own of {_NODES} nodes: "
         f"about {usual:.1f} node-hours, at most {most:.1f}"
     )
     if not desk.confirm("Spend them?"):
         return []
-    folder.mkdir(parents=True, exist_ok=True)
-    return _play_all(faults, at_cluster(folder, cluster), desk)
+    sandboxes.prepare(folder)
+    return _play_all(faults, at_cluster(folder, site), desk)
 
 
 def _is_sandbox(cluster: str | None) -> bool:
@@ -140,7 +145,7 @@ def _play(fault: Fault, place: Place, undisturbed: _Undisturbed) -> Row:
     except (PretrainctlError, OSError) as error:
         problems.append(f"{type(error).__name__}: {error}")
     except BaseException:
-        with _uninterrupted():
+        with sandboxes.uninterrupted():
             scene.end()
         raise
     try:
@@ -217,20 +222,10 @@ class _Undisturbed:
                 scene.wait_for("finished")
                 scene.wait(lambda: not scene.jobs(), _QUEUE_PATIENCE, "an empty queue")
             finally:
-                with _uninterrupted():
+                with sandboxes.uninterrupted():
                     scene.end()
             digest = _weights(scene)
             if digest is None:
                 raise UnmetError("the run to which nothing happened left no digest of its weights")
             self._known[stage] = digest
         return self._known[stage]
-
-
-@contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """A second Ctrl-C must leave nothing behind: what is done here takes seconds."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -15,12 +15,15 @@ from pathlib import Path
 import pytest
 
 from pretrainctl.cli.drill import show_row, verdict
+from pretrainctl.cli.main import main
 from pretrainctl.errors import DrillError, InputError
 from pretrainctl.metrics.series import read_series
 from pretrainctl.records import codec
 from pretrainctl.records.run import Event
 from pretrainctl.records.sample import PhaseChange, Sample, Saved
 from pretrainctl.workflows.drill import program, ranks
+from pretrainctl.workflows.drill import run as drilling
+from pretrainctl.workflows.drill.place import Site
 from pretrainctl.workflows.drill.run import choose, listed
 from pretrainctl.workflows.drill.verdict import Expectation, Record, Row, judge, measure, resumed, told_as
 
@@ -209,3 +212,44 @@ def test_a_slow_save_is_slow_at_its_step_only_and_once(tmp_path: Path, monkeypat
         reporter.phase("checkpoint", step)
         torch.save({}, "zero_pp_rank_1_optim_states.pt")
     assert (len(saved), slept) == (4, [9.0])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "says"),
+    [
+        (["--cluster", "nonsense", "--yes"], 2, "nonsense"),
+        (["--folder", "/dev/null"], 2, "is no folder to work in"),
+        (["--folder", "."], 2, "holds runs already"),
+    ],
+)
+def test_what_is_refused_says_nothing_else(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    status: int,
+    says: str,
+) -> None:
+    (tmp_path / "runs").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(drilling.importlib.util, "find_spec", lambda _name: object())
+    monkeypatch.setattr(sys, "argv", ["pretrainctl", "drill", "--only", "nan", *arguments])
+    if "--cluster" in arguments:
+        sys.argv[3] = "rank-killed"
+    with pytest.raises(SystemExit) as caught:
+        main()
+    out, err = capsys.readouterr()
+    assert (caught.value.code, out) == (status, "")
+    assert says in err
+    assert "run folders" not in err
+    assert "node-hours" not in err
+
+
+def test_one_fault_on_a_cluster_is_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(drilling, "find_site", lambda cluster: Site(cluster, ""))
+    desk = drilling.Desk(row=print, say=said.append, confirm=lambda _: False)
+    assert drilling.drill(choose(["rank-killed"], "leonardo"), tmp_path, cluster="leonardo", desk=desk) == []
+    assert said == [
+        "1 fault on leonardo, in a job of its own of 2 nodes: about 0.1 node-hours, at most 0.5",
+    ]

@@ -279,6 +279,20 @@ def test_people_exclude_report_and_forgive(run: RunFolder, cluster: str) -> None
     assert len(exclusions.list_of(run).read()[0]) == 4, "nothing is deleted"
 
 
+def test_an_exclusion_says_the_end_that_is_true(run: RunFolder, cluster: str) -> None:
+    first = nodes.exclude(["n2"], cluster, reason="x", seconds=86400)
+    end = first.message.partition("until ")[2]
+    assert first.message == f"jobs keep off n2 until {end}"
+    again = nodes.exclude(["n[2-3]"], cluster, reason="x", seconds=60).message
+    assert f"n2 until {end}, n3 until " in again
+    assert again.endswith("; n2 was excluded for longer before: `pretrainctl nodes forgive` shortens that")
+    nodes.forgive(["n2"], cluster, reason="")
+    assert "longer" not in nodes.exclude(["n2"], cluster, reason="x", seconds=60).message
+    with pytest.raises(InputError, match="--reason is empty"):
+        nodes.exclude(["n4"], cluster, reason=" ", seconds=60)
+    assert "n4" not in {node.node for node in nodes.survey(cluster, everything=True).nodes}
+
+
 @pytest.mark.parametrize(
     ("names", "seconds", "says"),
     [

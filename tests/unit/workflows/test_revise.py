@@ -78,6 +78,12 @@ def test_what_a_run_keeps(tmp_path: Path) -> None:
     before = bundle(run)
     with pytest.raises(InputError, match=r"checkpoint\.directory of a run stays"):
         revise(run, [f"checkpoint.directory={tmp_path}/other"], None)
+    with pytest.raises(InputError, match=r"cluster\.name of a run stays as it was launched: sandbox, not leonardo"):
+        revise(run, ["cluster.name=leonardo"], None)
+    for value in ("other", "'other'"):
+        with pytest.raises(InputError, match=r"name of a run stays as it was launched: a run, not other"):
+            revise(run, [f"name={value}"], None)
+    assert revise(run, ["name=a run", "cluster.name=sandbox"], None).planned.recipe["name"] == "a run"
     with pytest.raises(InputError, match="unknown key 'optimiser'"):
         revise(run, ["training.optimiser.lr=1"], None)
     assert bundle(run) == before
