@@ -215,7 +215,12 @@ def all_runs() -> tuple[list[RunFolder], list[RunError]]:
 
 
 def find(name: str) -> RunFolder:
-    """A run by its path, or by its name under the roots; RunError with what there is when it is not found."""
+    """A run by its path, or by its name under the roots; RunError with what there is when it is not found.
+
+    InputError for an empty name, which as a path would be the current folder.
+    """
+    if not name:
+        raise InputError("the name of the run is empty", hint="`pretrainctl status` lists the runs")
     path = Path(name)
     if path.is_dir() and ((path / "run.json").exists() or path.is_absolute() or "/" in name):
         return RunFolder(path)
