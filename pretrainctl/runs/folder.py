@@ -24,6 +24,7 @@ __all__ = [
     "all_runs",
     "check_name",
     "create",
+    "discard",
     "find",
     "missing_roots",
     "refuse_existing",
@@ -137,7 +138,8 @@ class RunFolder:
 
 
 def create(path: Path, record: RunRecord, bundle: Bundle) -> RunFolder:
-    """Make a run folder in one rename: it exists whole or not at all.
+    """Make a run folder in one rename: it exists whole or not at all, and its first event says that nothing was
+    submitted, so that a launch which ends in any moment from here on leaves no run that goes on.
 
     RunError where `path` exists already. OSError (no space, no permission) leaves nothing behind.
     """
@@ -152,13 +154,22 @@ def create(path: Path, record: RunRecord, bundle: Bundle) -> RunFolder:
             if text.startswith("#!"):
                 (aside / "bundle" / name).chmod(0o755)
         codec.write(aside / "run.json", record)
+        ledger.append(aside, "made", "the run folder was made, and nothing was submitted")
         aside.rename(path)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(aside, ignore_errors=True)
-        refuse_existing(path)  # somebody else made it in the same moment
+        if isinstance(error, OSError):
+            refuse_existing(path)  # somebody else made it in the same moment
         raise
     codec.sync_directory(path.parent)
     return RunFolder(path)
+
+
+def discard(run: RunFolder) -> None:
+    """Remove a run folder whose run never began. From its first moment on nobody takes it for a run."""
+    aside = run.path.with_name(f".old-run-{secrets.token_hex(8)}")
+    run.path.rename(aside)
+    shutil.rmtree(aside)
 
 
 def refuse_existing(path: Path) -> None:

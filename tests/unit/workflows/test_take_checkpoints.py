@@ -150,8 +150,8 @@ def test_an_interrupted_launch_is_a_stopped_run(tmp_path: Path, queue: Queue, en
     queue.error = end
     with pytest.raises(type(end)):
         launch("first")
-    (event,) = ledger.read_events(tmp_path / "runs" / "first")
-    assert event.kind == "stopped"
+    events = ledger.read_events(tmp_path / "runs" / "first")
+    assert [event.kind for event in events] == ["made", "submitting", "stopped"]
 
 
 # --- the attempt ---
