@@ -15,6 +15,7 @@ from pretrainctl.frameworks.checkpoint_owner import own, release
 from pretrainctl.health.entries import ExclusionList
 from pretrainctl.records.launch import Launch
 from pretrainctl.records.run import RunRecord
+from pretrainctl.records.token_index import bin_file, idx_file, read_token_index
 from pretrainctl.records.training import TrainingSettings
 from pretrainctl.runs import folder, ledger, snapshot
 from pretrainctl.runs.folder import RunFolder
@@ -157,14 +158,24 @@ def queue_jobs(
 
 
 def _refuse_missing_data(settings: TrainingSettings) -> None:
+    """InputError where the trainer would find its token files missing, cut, or no token files, once the job runs."""
     for source in settings.data.sources:
-        for suffix in (".bin", ".idx"):
-            path = source.prefix.with_name(source.prefix.name + suffix)
+        for path in (bin_file(source.prefix), idx_file(source.prefix)):
             if not path.exists():
                 raise InputError(
                     f"the training data {path} does not exist",
                     hint="make it with `python -m pretrainctl.trainer.tokenize`, or name another data.sources",
                 )
+        try:
+            index = read_token_index(source.prefix)
+        except (InputError, MissingError) as error:
+            raise InputError(f"the training data: {error}", hint=error.hint) from error
+        if index.tokens <= settings.data.sequence_length:
+            raise InputError(
+                f"the training data {bin_file(source.prefix)} holds {index.tokens} tokens, too few for one sequence of "
+                f"{settings.data.sequence_length} + 1",
+                hint="use more text, or a smaller data.sequence_length",
+            )
 
 
 def _identity(plan: Plan, record: Launch, created: float) -> RunRecord:
