@@ -25,6 +25,12 @@ Key = tuple[str | int, ...]
 _DEEPEST = 20
 _LARGEST = 10**30
 _LONGEST_POSITION = 9
+_LARGEST_FILE = 256 * 1024
+"""Bytes; the largest shipped file has 8 thousand, and YAML is read at about 50 kB a second."""
+_MOST_VALUES = 10_000
+"""Values of one file, those counted again that an alias repeats: nine lines of aliases can stand for 10**9."""
+_LONGEST_TEXT = 16_384
+"""Characters of one value or key, which an alias may repeat too."""
 
 
 @dataclass(frozen=True)
@@ -218,7 +224,14 @@ def _position(target: list[Any], key: str, path: list[str], setting: str) -> int
 
 def _read_file(path: Path) -> Document:
     try:
-        loaded = _load(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            content = file.read(_LARGEST_FILE + 1)
+        if len(content) > _LARGEST_FILE:
+            raise InputError(
+                f"{path} is larger than {_LARGEST_FILE} bytes, the most that is read as a recipe or profile",
+                hint="is it the right file?",
+            )
+        loaded = _load(content.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 text ({error.reason})") from error
     except OSError as error:
@@ -252,8 +265,7 @@ def _problem(error: YAMLError) -> str:
 def _plain(value: Any, origin: Origin, place: Key, origins: dict[Key, Origin]) -> Any:
     """Plain values out of ruamel's, which carry comments and lines."""
     origins[place] = origin
-    if len(place) > _DEEPEST:
-        raise InputError(f"{origin}: nested too deeply, or an alias inside itself")
+    _refuse_too_many(origin, place, origins)
     if isinstance(value, TaggedScalar) or getattr(getattr(value, "tag", None), "value", None):
         raise InputError(f"{origin}: YAML tags such as {value.tag.value} are not used here")
     if isinstance(value, CommentedMap):
@@ -284,6 +296,16 @@ def _plain(value: Any, origin: Origin, place: Key, origins: dict[Key, Origin]) -
     raise InputError(f"{origin}: {value!r} cannot be used as a value")
 
 
+def _refuse_too_many(origin: Origin, place: Key, origins: dict[Key, Origin]) -> None:
+    if len(place) > _DEEPEST:
+        raise InputError(f"{origin}: nested too deeply, or an alias inside itself")
+    if len(origins) > _MOST_VALUES:
+        raise InputError(
+            f"{origin}: more than {_MOST_VALUES} values, the most that is read, those that aliases repeat among them",
+            hint="leave out aliases of sections that hold aliases",
+        )
+
+
 def _whole(value: int, origin: Origin) -> int:
     if abs(value) > _LARGEST:
         raise InputError(f"{origin}: a number beyond {float(_LARGEST):.0e} counts nothing here")
@@ -291,6 +313,8 @@ def _whole(value: int, origin: Origin) -> int:
 
 
 def _text(value: str, origin: Origin) -> str:
+    if len(value) > _LONGEST_TEXT:
+        raise InputError(f"{origin}: a text of {len(value)} characters, at most {_LONGEST_TEXT} are read")
     try:
         # JSON escapes a character beyond the first 65536 as two halves, which YAML leaves apart.
         return value.encode("utf-16", "surrogatepass").decode("utf-16")
@@ -305,6 +329,7 @@ def _item_line(items: CommentedSeq, index: int, origin: Origin) -> int | None:
 
 def _merge(base: Document, top: Document) -> None:
     """Lay `top` over `base`: mappings key by key, all else replaced."""
+    replaced: set[Key] = set()
 
     def lay(under: dict[str, Any], over: dict[str, Any], place: Key) -> None:
         for key, value in over.items():
@@ -312,10 +337,14 @@ def _merge(base: Document, top: Document) -> None:
             if isinstance(value, dict) and isinstance(under.get(key), dict):
                 lay(under[key], value, here)
                 continue
-            for known in [known for known in base.origins if known[: len(here)] == here]:
-                del base.origins[known]
             under[key] = value
-            base.origins.update({known: origin for known, origin in top.origins.items() if known[: len(here)] == here})
+            replaced.add(here)
+
+    def lies_in_replaced(key: Key) -> bool:
+        return any(key[:length] in replaced for length in range(1, len(key) + 1))
 
     lay(base.values, top.values, ())
+    for known in [known for known in base.origins if lies_in_replaced(known)]:
+        del base.origins[known]
+    base.origins.update({known: origin for known, origin in top.origins.items() if lies_in_replaced(known)})
     base.origins[()] = top.origins[()]

@@ -27,6 +27,8 @@ __all__ = [
 
 EventKind = Literal[
     # from outside any attempt
+    "made",
+    "submitting",
     "submitted",
     "stop_requested",
     "save_requested",
@@ -60,7 +62,8 @@ EventKind = Literal[
     "stopped",
     "note",
 ]
-"""What an event can say. `finished`: the target was reached. `stopped`: nothing goes on until a resume."""
+"""What an event can say. `finished`: the target was reached. `stopped`: nothing goes on until a resume. `made`: the run
+folder is there and nothing was submitted, which is a stop too, until the launch is `submitting`."""
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ __all__ = [
     "all_runs",
     "check_name",
     "create",
+    "discard",
     "find",
     "missing_roots",
     "refuse_existing",
@@ -149,7 +150,8 @@ def _may_hold_run(path: Path) -> bool:
 
 
 def create(path: Path, record: RunRecord, bundle: Bundle) -> RunFolder:
-    """Make a run folder in one rename: it exists whole or not at all.
+    """Make a run folder in one rename: it exists whole or not at all, and its first event says that nothing was
+    submitted, so that a launch which ends in any moment from here on leaves no run that goes on.
 
     RunError where `path` exists already. OSError (no space, no permission) leaves nothing behind.
     """
@@ -164,13 +166,22 @@ def create(path: Path, record: RunRecord, bundle: Bundle) -> RunFolder:
             if text.startswith("#!"):
                 (aside / "bundle" / name).chmod(0o755)
         codec.write(aside / "run.json", record)
+        ledger.append(aside, "made", "the run folder was made, and nothing was submitted")
         aside.rename(path)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(aside, ignore_errors=True)
-        refuse_existing(path)  # somebody else made it in the same moment
+        if isinstance(error, OSError):
+            refuse_existing(path)  # somebody else made it in the same moment
         raise
     codec.sync_directory(path.parent)
     return RunFolder(path)
+
+
+def discard(run: RunFolder) -> None:
+    """Remove a run folder whose run never began. From its first moment on nobody takes it for a run."""
+    aside = run.path.with_name(f".old-run-{secrets.token_hex(8)}")
+    run.path.rename(aside)
+    shutil.rmtree(aside)
 
 
 def refuse_existing(path: Path) -> None:
@@ -242,7 +253,12 @@ def all_runs() -> tuple[list[RunFolder], list[RunError]]:
 
 
 def find(name: str) -> RunFolder:
-    """A run by its path, or by its name under the roots; RunError with what there is when it is not found."""
+    """A run by its path, or by its name under the roots; RunError with what there is when it is not found.
+
+    InputError for an empty name, which as a path would be the current folder.
+    """
+    if not name:
+        raise InputError("the name of the run is empty", hint="`pretrainctl status` lists the runs")
     path = Path(name)
     is_folder = os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises where a folder above cannot be searched
     if is_folder and (_may_hold_run(path) or path.is_absolute() or "/" in name):

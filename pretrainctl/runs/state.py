@@ -76,12 +76,15 @@ def fold(events: Sequence[Event]) -> RunState:
     resumes = [event for event in outside if event.kind == "resume_requested"]
     resumed_after = resumes[-1].after_attempt if resumes else 0
     resume_sequence = resumes[-1].sequence if resumes else 0
+    submitting = max((event.sequence for event in outside if event.kind == "submitting"), default=0)
     finished = stopped = None
     failed = cancelled = False
     for event in events:
         current = event.sequence > resume_sequence if event.attempt == 0 else event.attempt > resumed_after
         if event.kind == "finished":
             finished = event.message
+        elif current and event.kind == "made" and event.sequence > submitting:
+            stopped = event.message
         elif current and event.kind in {"stopped", "stop_requested", "cancel_requested"}:
             stopped = event.message
             failed = event.kind == "stopped" and event.data.get("class", "") not in _WISHED

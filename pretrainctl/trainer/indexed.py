@@ -17,19 +17,16 @@ The codes are Megatron-LM's. gpt-neox swaps 6 and 7 (its 6 is float32, its 7 flo
 from __future__ import annotations
 
 import os
-import struct
 from array import array
 from pathlib import Path
 from types import TracebackType
 
 import numpy as np
 
-from pretrainctl.errors import InputError, MissingError
+from pretrainctl.records.token_index import HEADER, MAGIC, bin_file, idx_file, read_token_index
 
 __all__ = ["IndexedWriter", "TokenFile", "bin_file", "idx_file", "token_dtype"]
 
-_MAGIC = b"MMIDIDX\x00\x00"
-_HEADER = struct.Struct("<9sQBQQ")
 _DTYPES: dict[int, type[np.generic]] = {
     1: np.uint8,
     2: np.int8,
@@ -40,17 +37,6 @@ _DTYPES: dict[int, type[np.generic]] = {
     7: np.float32,
     8: np.uint16,
 }
-_HINT = "make the token files again: python -m pretrainctl.trainer.tokenize --help"
-
-
-def bin_file(prefix: Path) -> Path:
-    """`PREFIX.bin`; a dot in the prefix is kept."""
-    return prefix.with_name(prefix.name + ".bin")
-
-
-def idx_file(prefix: Path) -> Path:
-    """`PREFIX.idx`; a dot in the prefix is kept."""
-    return prefix.with_name(prefix.name + ".idx")
 
 
 def token_dtype(vocab: int) -> np.dtype[np.generic]:
@@ -64,41 +50,16 @@ class TokenFile:
     def __init__(self, prefix: Path) -> None:
         """Open and check the pair; MissingError if it is not there, InputError if it is damaged."""
         self.prefix = prefix
-        idx, bin_path = idx_file(prefix), bin_file(prefix)
-        try:
-            idx_size, bin_size = idx.stat().st_size, bin_path.stat().st_size
-            with idx.open("rb") as file:
-                header = file.read(_HEADER.size)
-        except OSError as error:
-            raise MissingError(f"{error.filename}: {error.strerror}", hint=_HINT) from error
-        if len(header) < _HEADER.size or not header.startswith(_MAGIC):
-            raise InputError(f"{idx} is no Megatron index (wrong magic bytes)", hint=_HINT)
-        _, version, code, sequences, boundaries = _HEADER.unpack(header)
-        dtype = np.dtype(_DTYPES.get(code, np.float64))
-        if version != 1 or dtype.kind == "f":
-            raise InputError(f"{idx} has version {version} and dtype code {code}: no tokens to read", hint=_HINT)
-        plain = _HEADER.size + 12 * sequences + 8 * boundaries
-        if idx_size not in (plain, plain + sequences):  # multimodal files end with one mode a sequence
-            raise InputError(f"{idx} holds {idx_size} bytes where its header asks for {plain}", hint=_HINT)
-        self.documents = boundaries - 1
-        end = self._end_of_last(idx, sequences, dtype.itemsize)
-        if bin_size != end:
-            raise InputError(f"{bin_path} holds {bin_size} bytes where its index asks for {end}", hint=_HINT)
+        index = read_token_index(prefix)
+        self.documents = index.documents
+        dtype = np.dtype(_DTYPES[index.code])
         self.tokens: np.ndarray[tuple[int], np.dtype[np.generic]] = (
-            np.memmap(bin_path, dtype=dtype, mode="r") if end else np.empty(0, dtype)
+            np.memmap(bin_file(prefix), dtype=dtype, mode="r") if index.tokens else np.empty(0, dtype)
         )
 
     def __len__(self) -> int:
         """Number of tokens."""
         return len(self.tokens)
-
-    @staticmethod
-    def _end_of_last(idx: Path, sequences: int, itemsize: int) -> int:
-        if sequences == 0:
-            return 0
-        lengths = np.memmap(idx, "<i4", "r", _HEADER.size, (sequences,))
-        offsets = np.memmap(idx, "<i8", "r", _HEADER.size + 4 * sequences, (sequences,))
-        return int(offsets[-1]) + int(lengths[-1]) * itemsize
 
 
 class IndexedWriter:
@@ -147,7 +108,7 @@ class IndexedWriter:
         code = next(code for code, dtype in _DTYPES.items() if dtype == self._dtype.newbyteorder("=").type)
         documents = len(lengths)
         with self._aside[idx_file(self._prefix)].open("wb") as file:
-            file.write(_HEADER.pack(_MAGIC, 1, code, documents, documents + 1))
+            file.write(HEADER.pack(MAGIC, 1, code, documents, documents + 1))
             file.write(lengths.astype("<i4").tobytes())
             file.write((ends - lengths.astype(np.int64) * self._dtype.itemsize).astype("<i8").tobytes())
             file.write(np.arange(documents + 1, dtype="<i8").tobytes())

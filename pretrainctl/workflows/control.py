@@ -20,6 +20,7 @@ from pretrainctl.runs.folder import RunFolder
 from pretrainctl.runs.requests import ask
 from pretrainctl.runs.state import AttemptState, fold
 from pretrainctl.slurm.client import Slurm
+from pretrainctl.workflows.interrupted import record_stop
 from pretrainctl.workflows.launch import queue_jobs
 from pretrainctl.workflows.lineage import compare_to_trained
 from pretrainctl.workflows.look_back import expected_checkpoint
@@ -154,11 +155,11 @@ def resume(name: str, *, set_values: Sequence[str] = (), recipe: Path | None = N
             ledger.append(run.path, "change_accepted", said, data={"changes": list(waiting)})
         job_ids, _ = queue_jobs(run, launch, slurm)
     except (SlurmError, OSError) as error:
-        ledger.append(run.path, "stopped", f"could not be resumed: {error}")
+        record_stop(run.path, f"could not be resumed: {error}")
         raise
     except (KeyboardInterrupt, SystemExit):
         # A job may have been accepted in this moment: it will find this and leave.
-        ledger.append(run.path, "stopped", "the resume was interrupted")
+        record_stop(run.path, "the resume was interrupted")
         raise
     message = f"queued job {', '.join(map(str, job_ids))}"
     if changes:

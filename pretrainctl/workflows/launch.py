@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import shutil
 import sys
 import tempfile
 import time
@@ -16,12 +15,15 @@ from pretrainctl.frameworks.checkpoint_owner import own, release
 from pretrainctl.health.entries import ExclusionList
 from pretrainctl.records.launch import Launch
 from pretrainctl.records.run import RunRecord
+from pretrainctl.records.token_index import bin_file, idx_file, read_token_index
 from pretrainctl.records.training import TrainingSettings
 from pretrainctl.runs import folder, ledger, snapshot
 from pretrainctl.runs.folder import RunFolder
+from pretrainctl.runs.state import fold
 from pretrainctl.schema.plan import Plan
 from pretrainctl.slurm.client import Slurm
 from pretrainctl.workflows.exclusions import Avoided, avoid, avoid_at_submit, list_folder, script_excludes
+from pretrainctl.workflows.interrupted import record_stop
 from pretrainctl.workflows.plan import make_plan
 from pretrainctl.workflows.reach import find_slurm_conf, slurm_at
 from pretrainctl.workflows.render import render_bundle
@@ -55,8 +57,8 @@ def launch(
 
     Everything that can be refused is refused before the run folder is made, and so is a controller that does not
     answer; when sbatch refuses, the folder is removed again and SlurmError carries its words. Where it is not known
-    whether sbatch accepted the job, the folder stays and `reconcile` finds out; after Ctrl-C or SIGTERM it stays as a
-    stopped run.
+    whether sbatch accepted the job, the folder stays and `reconcile` finds out. After Ctrl-C or SIGTERM it stays as a
+    stopped run, or is not there yet: nothing goes on by itself.
     """
     plan = make_plan(recipe, cluster, set_values=set_values, name=name, mail_type=mail_type, mail_user=mail_user)
     run_dir = folder.roots()[0] / folder.check_name(plan.name)
@@ -77,24 +79,28 @@ def launch(
         _identity(plan, record, created), slurm_conf=slurm_conf, slurm_cluster=slurm_cluster, node_list=node_list
     )
     run = folder.create(run_dir, identity, bundle)
+    # Until it says that it is submitting, the run is a stopped one; from then on an interrupt stops it.
     try:
-        for file, text in snapshot.take_snapshot(Path.cwd()).items():
-            (run.path / "code" / file).write_text(text, encoding="utf-8")
-        own(checkpoints, record.run_id, run.path, instead_of=replaced)
-        job_ids, messages = queue_jobs(run, record, slurm)
-    except (PretrainctlError, OSError) as error:
-        unknown = isinstance(error, SlurmError) and error.status is None
-        if not unknown and not ledger.read_events(run.path):
-            release(checkpoints, record.run_id, back_to=replaced)
-            shutil.rmtree(run.path)
-            if first:
-                run.path.parent.rmdir()
-        raise
+        try:
+            for file, text in snapshot.take_snapshot(Path.cwd()).items():
+                (run.path / "code" / file).write_text(text, encoding="utf-8")
+            own(checkpoints, record.run_id, run.path, instead_of=replaced)
+            ledger.append(run.path, "submitting", "the launch submits the first job")
+            job_ids, messages = queue_jobs(run, record, slurm)
+            return Launched(run, plan, job_ids, messages)
+        except (PretrainctlError, OSError) as error:
+            unknown = isinstance(error, SlurmError) and error.status is None
+            if not unknown and not fold(ledger.read_events(run.path)).jobs:
+                release(checkpoints, record.run_id, back_to=replaced)
+                folder.discard(run)
+                if first:
+                    run.path.parent.rmdir()
+            raise
     except (KeyboardInterrupt, SystemExit):
-        # A job may have been accepted in this moment: it will find this and leave.
-        ledger.append(run.path, "stopped", "the launch was interrupted")
+        if run.path.exists():
+            # A job may have been accepted in this moment: it will find this and leave.
+            record_stop(run.path, "the launch was interrupted")
         raise
-    return Launched(run, plan, job_ids, messages)
 
 
 def test_launch(recipe: str, cluster: str | None, *, set_values: Sequence[str], name: str | None) -> tuple[Plan, str]:
@@ -154,14 +160,24 @@ def queue_jobs(
 
 
 def _refuse_missing_data(settings: TrainingSettings) -> None:
+    """InputError where the trainer would find its token files missing, cut, or no token files, once the job runs."""
     for source in settings.data.sources:
-        for suffix in (".bin", ".idx"):
-            path = source.prefix.with_name(source.prefix.name + suffix)
+        for path in (bin_file(source.prefix), idx_file(source.prefix)):
             if not path.exists():
                 raise InputError(
                     f"the training data {path} does not exist",
                     hint="make it with `python -m pretrainctl.trainer.tokenize`, or name another data.sources",
                 )
+        try:
+            index = read_token_index(source.prefix)
+        except (InputError, MissingError) as error:
+            raise InputError(f"the training data: {error}", hint=error.hint) from error
+        if index.tokens <= settings.data.sequence_length:
+            raise InputError(
+                f"the training data {bin_file(source.prefix)} holds {index.tokens} tokens, too few for one sequence of "
+                f"{settings.data.sequence_length} + 1",
+                hint="use more text, or a smaller data.sequence_length",
+            )
 
 
 def _identity(plan: Plan, record: Launch, created: float) -> RunRecord:

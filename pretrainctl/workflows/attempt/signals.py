@@ -17,10 +17,11 @@ class Signals:
         self.terminated = False
 
     def install(self) -> None:
-        """Listen from now on; Ctrl-C in a terminal counts as SIGTERM."""
+        """Listen from now on, and hear what came while `__main__` held the signals; Ctrl-C counts as SIGTERM."""
         signal.signal(signal.SIGUSR1, self._on_time_limit)
         signal.signal(signal.SIGTERM, self._on_term)
         signal.signal(signal.SIGINT, self._on_term)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1, signal.SIGTERM, signal.SIGINT})
 
     def _on_time_limit(self, _number: int, _frame: FrameType | None) -> None:
         self.time_limit_near = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pretrainctl import catalog
+from pretrainctl.catalog.reading import Document, Origin, join
 from pretrainctl.errors import InputError
 
 
@@ -337,6 +339,62 @@ def test_a_broken_file_of_the_user_does_not_hide_the_others(write, user_configur
 def test_a_date_is_text(write):
     path = write("extends: sandbox\nprovenance: {source: x, as_of: 2026-03-01, confidence: guess}\n")
     assert json.loads(catalog.load_profile(path).model_dump_json())["provenance"]["as_of"] == "2026-03-01"
+
+
+LAUGHS = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+LAUGHS += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
+MAPS = ["a0: &a0 {a: 1, b: 2}", *(f"a{n}: &a{n} {{a: *a{n - 1}, b: *a{n - 1}}}" for n in range(1, 18))]
+FOLDED = ["a0: &a0 {x: 1}", *(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 5)}]}}" for n in range(1, 18))]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("lines", [LAUGHS, MAPS], ids=["lists", "maps"])
+def test_aliases_of_aliases_are_bounded_by_the_values_that_they_stand_for(write, lines):
+    begun = time.process_time()
+    path = write("\n".join(["extends: quickstart", *lines]) + "\n")
+    for load in (catalog.load_recipe, catalog.load_profile):
+        message, hint = refused(load, path)
+        assert message.startswith(f"{path}:")
+        assert "more than 10000 values" in message
+        assert "aliases" in hint
+    setting = f"model={{{', '.join(lines)}}}"
+    assert "more than 10000 values" in refused(catalog.load_recipe, "quickstart", [setting])[0]
+    assert time.process_time() - begun < 20
+
+
+@pytest.mark.timeout(60)
+def test_sections_that_are_merged_into_sections_end(write):
+    path = write("\n".join(["extends: quickstart", *FOLDED]) + "\n")
+    assert "unknown key" in refused(catalog.load_recipe, path)[0]
+
+
+def test_a_long_text_that_aliases_repeat_is_refused(write):
+    path = write(f"extends: quickstart\ndescription: &d '{'x' * 16_385}'\nworkloads: [*d, *d]\n")
+    assert refused(catalog.load_recipe, path)[0] == f"{path}:2: a text of 16385 characters, at most 16384 are read"
+
+
+def test_a_file_that_is_too_large_for_a_recipe_is_refused_and_one_that_is_just_not_is_read(write):
+    text = "extends: quickstart\n#"
+    path = write(text + "x" * (256 * 1024 - len(text)))
+    assert catalog.load_recipe(path).name == "quickstart"
+    path = write(text + "x" * (256 * 1024 - len(text) + 1))
+    message, hint = refused(catalog.load_recipe, path)
+    assert message == f"{path} is larger than 262144 bytes, the most that is read as a recipe or profile"
+    assert hint
+
+
+@pytest.mark.timeout(60)
+def test_as_many_values_as_are_read_are_laid_over_others_in_no_time():
+    def document(source: str) -> Document:
+        values = {f"A{number}": source for number in range(10_000)}
+        places = ((), ("environment",), *(("environment", key) for key in values))
+        return Document({"environment": values}, {place: Origin(source, 1) for place in places})
+
+    begun = time.process_time()
+    both = join("recipes", [(Path("top"), document("top")), (Path("base"), document("base"))])
+    assert time.process_time() - begun < 5
+    assert set(both.values["environment"].values()) == {"top"}
+    assert str(both.origin(("environment", "A7"))) == "top:1"
 
 
 KEYS = st.sampled_from(["model", "training", "optimizer", "betas", "data", "sources", "0", "name", "extends", "x", ""])

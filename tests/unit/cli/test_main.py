@@ -20,6 +20,7 @@ import typer.main
 from pretrainctl import errors
 from pretrainctl.cli.main import app, main
 from pretrainctl.workflows import launch as launching
+from tests.unit.records.test_token_index import write_tokens
 
 
 @pytest.fixture
@@ -260,9 +261,7 @@ CHEAP = ("launch", "quickstart", "-c", "sandbox", "--name", "a")
     ],
 )
 def test_more_than_is_asked_for_or_an_unknown_cost_needs_a_yes(call, monkeypatch, tmp_path, settings, says):
-    (tmp_path / "data").mkdir()
-    for suffix in ("bin", "idx"):
-        (tmp_path / "data" / f"quickstart.{suffix}").touch()
+    write_tokens(tmp_path / "data" / "quickstart", 1000)
     monkeypatch.setattr(launching, "_slurm_for", lambda _: ("", SimpleNamespace(cluster_name=lambda: "c")))
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     sets = [word for value in settings for word in ("--set", value)]

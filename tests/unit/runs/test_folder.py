@@ -64,6 +64,15 @@ def test_a_name_that_no_run_has_says_which_there_are(tmp_path: Path, monkeypatch
     assert "one" in caught.value.hint
 
 
+def test_an_empty_name_is_not_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = folder.create(tmp_path / "one", record("one"), BUNDLE)
+    monkeypatch.setenv(folder.RUNS_VARIABLE, str(made.path))
+    monkeypatch.chdir(made.path)
+    assert folder.find(".").record.name == "one"
+    with pytest.raises(InputError, match="name of the run is empty"):
+        folder.find("")
+
+
 def test_a_run_seen_through_links_is_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a-link").symlink_to(tmp_path / "group")
     monkeypatch.setenv(folder.RUNS_VARIABLE, f"{tmp_path / 'a-link'}:{tmp_path / 'mine'}:{tmp_path / 'group'}")

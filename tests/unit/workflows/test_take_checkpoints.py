@@ -18,6 +18,7 @@ from pretrainctl.slurm.parse import Submission
 from pretrainctl.workflows import launch as launching
 from pretrainctl.workflows.attempt.restarts import open_gate
 from pretrainctl.workflows.take_checkpoints import refuse_taken
+from tests.unit.records.test_token_index import write_tokens
 
 
 @pytest.fixture
@@ -105,9 +106,7 @@ class Queue:
 def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Queue:
     made = Queue()
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "data").mkdir()
-    for suffix in ("bin", "idx"):
-        (tmp_path / "data" / f"quickstart.{suffix}").touch()
+    write_tokens(tmp_path / "data" / "quickstart", 1000)
     monkeypatch.setattr(launching, "_slurm_for", lambda _plan: ("", made))
     return made
 
@@ -150,8 +149,8 @@ def test_an_interrupted_launch_is_a_stopped_run(tmp_path: Path, queue: Queue, en
     queue.error = end
     with pytest.raises(type(end)):
         launch("first")
-    (event,) = ledger.read_events(tmp_path / "runs" / "first")
-    assert event.kind == "stopped"
+    events = ledger.read_events(tmp_path / "runs" / "first")
+    assert [event.kind for event in events] == ["made", "submitting", "stopped"]
 
 
 # --- the attempt ---
