@@ -7,6 +7,8 @@ Policy, newest tag first:
 * Every incomplete or corrupt tag newer than that one is moved into quarantine. Tags older than it are looked
   at by name only (one directory scan each): those with missing shards are moved too, the others are left
   unopened, since they cannot be chosen now and will be inspected when their turn comes.
+* A tag that the training program could not load, by the run's records, is corrupt, whatever its files look like,
+  unless they were changed since.
 * A tag of another layout (world size, ZeRO stage, precision) is never moved. Where it is the newest, the gate
   refuses: taking an older one would silently lose its progress.
 * No complete tag where one is expected is an error. It is one too where `latest` names a tag that is neither
@@ -16,7 +18,8 @@ Policy, newest tag first:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pretrainctl.errors import CheckpointError, UnreadableError
@@ -27,13 +30,14 @@ from pretrainctl.frameworks.zero_checkpoint import (
     quarantine,
     read_pointer,
     set_aside,
+    stamp_of,
     tags,
     write_pointer,
 )
 from pretrainctl.records.launch import CheckpointLayout
-from pretrainctl.records.run import Checkpoint, CheckpointStatus
+from pretrainctl.records.run import Checkpoint, CheckpointStatus, RefusedTag
 
-__all__ = ["GateResult", "check", "gate", "refuse_other_layout"]
+__all__ = ["GateResult", "check", "gate", "refuse_other_layout", "refused_by_program"]
 
 _TAGS_IN_MESSAGE = 5
 
@@ -62,16 +66,19 @@ def gate(
     expected: bool,
     last_saved_step: int | None,
     label: str,
+    claimed: str | None = None,
+    refused: Mapping[str, RefusedTag] | None = None,
     tasks_per_node: int | None = None,
 ) -> GateResult:
     """Choose the tag to resume from and clear the way to it; the policy is in the module's docstring.
 
     `expected`: the run has recorded a completed save (or, for a program without telemetry, had any tag).
-    `last_saved_step`: the newest step of those records, for the note on what is lost. `label` marks what is
+    `last_saved_step`: the newest step of those records, for the note on what is lost. `claimed`: the tag that the
+    program's end record says it saved. `refused`: tags that it could not load. `label` marks what is
     moved (`attempt-0003`). CheckpointError: no usable checkpoint where there must be one, or one of another
     layout. UnreadableError: unknown. Only the owner of the run may call this, with no trainer alive.
     """
-    choice = _choose(directory, layout, expected, last_saved_step, tasks_per_node)
+    choice = _choose(directory, layout, _Wanted(expected, last_saved_step, claimed, refused or {}), tasks_per_node)
     names, looked, chosen, pointer = choice.names, choice.looked, choice.chosen, choice.pointer
     bad = choice.bad
     older = names[names.index(chosen.tag) + 1 :] if chosen is not None else []
@@ -112,11 +119,25 @@ def check(
     *,
     expected: bool,
     last_saved_step: int | None,
+    claimed: str | None = None,
+    refused: Mapping[str, RefusedTag] | None = None,
     tasks_per_node: int | None = None,
 ) -> str | None:
     """The tag that `gate` would choose now, and its errors; nothing is changed, so anybody may ask at any time."""
-    chosen = _choose(directory, layout, expected, last_saved_step, tasks_per_node).chosen
+    chosen = _choose(
+        directory, layout, _Wanted(expected, last_saved_step, claimed, refused or {}), tasks_per_node
+    ).chosen
     return chosen.tag if chosen is not None else None
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What the run's own records say of its checkpoints; see `gate`."""
+
+    expected: bool
+    last_saved_step: int | None
+    claimed: str | None
+    refused: Mapping[str, RefusedTag] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -137,8 +158,7 @@ class _Choice:
 def _choose(
     directory: Path,
     layout: CheckpointLayout,
-    expected: bool,
-    last_saved_step: int | None,
+    wanted: _Wanted,
     tasks_per_node: int | None,
 ) -> _Choice:
     names = tags(directory)
@@ -148,6 +168,7 @@ def _choose(
         checkpoint = inspect(directory, tag, layout, tasks_per_node=tasks_per_node, older=names[index + 1 :])
         if checkpoint is None:
             continue
+        checkpoint = refused_by_program(directory, checkpoint, wanted.refused)
         looked.append(checkpoint)
         if checkpoint.other_layout:
             raise _other_layout(directory, checkpoint)
@@ -156,8 +177,18 @@ def _choose(
             break
     choice = _Choice(names, looked, chosen, read_pointer(directory))
     if chosen is None:
-        _refuse_step_zero(directory, expected, choice.pointer, choice.bad, last_saved_step)
+        _refuse_step_zero(directory, wanted, choice.pointer, choice.bad)
     return choice
+
+
+def refused_by_program(directory: Path, checkpoint: Checkpoint, refused: Mapping[str, RefusedTag]) -> Checkpoint:
+    """`checkpoint`, or the same as corrupt where it is one of those that could not be loaded, unchanged since."""
+    one = refused.get(checkpoint.tag)
+    if one is None or checkpoint.status is not CheckpointStatus.COMPLETE or checkpoint.other_layout:
+        return checkpoint
+    if one.stamp and one.stamp != stamp_of(directory, checkpoint.tag):
+        return checkpoint
+    return replace(checkpoint, status=CheckpointStatus.CORRUPT, reason=f"it could not be loaded: {one.reason}")
 
 
 def refuse_other_layout(directory: Path, layout: CheckpointLayout) -> None:
@@ -177,17 +208,19 @@ def _other_layout(directory: Path, checkpoint: Checkpoint) -> CheckpointError:
     )
 
 
-def _refuse_step_zero(
-    directory: Path, expected: bool, pointer: str | None, bad: list[Checkpoint], last_saved_step: int | None
-) -> None:
+def _refuse_step_zero(directory: Path, wanted: _Wanted, pointer: str | None, bad: list[Checkpoint]) -> None:
     """Raise unless a fresh start is right."""
     lost = pointer if pointer is not None and not _accounted_for(directory, pointer, bad) else None
     # A lone tag may be the first save, torn; of several, one whose shards are all there was complete once.
     was_complete = next((one.tag for one in bad if one.status is CheckpointStatus.CORRUPT and len(bad) > 1), None)
-    if not expected and lost is None and was_complete is None:
+    if not wanted.expected and lost is None and was_complete is None:
         return
-    if last_saved_step is not None:
-        why = f"a save at step {last_saved_step} was recorded"
+    if wanted.claimed is not None:
+        why = f"the program's end record says that {wanted.claimed} was saved"
+        if not any(checkpoint.tag == wanted.claimed for checkpoint in bad):
+            why += ", which is not there"
+    elif wanted.last_saved_step is not None:
+        why = f"a save at step {wanted.last_saved_step} was recorded"
     elif was_complete is not None:
         why = f"{was_complete} was complete once"
     elif lost is not None:
@@ -200,7 +233,7 @@ def _refuse_step_zero(
     raise CheckpointError(
         f"no usable checkpoint in {directory}, but {why}. There is: {there or 'no tag at all'}",
         hint="nothing was changed and step 0 is not started; put a complete checkpoint there, then resume"
-        if lost is None or expected
+        if lost is None or wanted.expected
         else f"put the checkpoint back, or remove {directory / POINTER} for a fresh start, then resume",
     )
 

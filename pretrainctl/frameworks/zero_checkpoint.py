@@ -16,6 +16,7 @@ the state of an element lies between 2 bytes (bf16 weight) and 16 (fp32 weight, 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -46,6 +47,7 @@ __all__ = [
     "quarantine",
     "read_pointer",
     "set_aside",
+    "stamp_of",
     "tags",
     "write_pointer",
 ]
@@ -58,6 +60,7 @@ _READERS = 16
 _SIZE_FACTOR = 16
 _SIZE_FLOOR = 1024 * 1024
 _LONGEST_POINTER = 4096
+_CIRCLE = "a link that leads in a circle"
 
 
 def tags(directory: Path) -> list[str]:
@@ -74,6 +77,8 @@ def tags(directory: Path) -> list[str]:
             return []
         raise _unreadable(directory, error) from error
     except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise CheckpointError(f"{directory} is {_CIRCLE}", hint="let the link name the folder") from error
         raise _unreadable(directory, error) from error
     return sorted(found, key=_step, reverse=True)
 
@@ -115,10 +120,8 @@ def inspect(
     path = directory / tag
     try:
         names = [entry.name for entry in path.iterdir()]
-    except (NotADirectoryError, FileNotFoundError):
-        return _no_directory(path, tag)
     except OSError as error:
-        raise _unreadable(path, error) from error
+        return _no_directory(path, tag, error)
     present = {shard for shard in map(parse_shard, names) if shard is not None}
     asked = Geometry.of(layout)
     if names_only and present >= set(asked.shards()):
@@ -141,8 +144,10 @@ def inspect(
     if missing:
         reason = describe_missing(missing, saved, tasks_per_node) if present else "the directory holds no shard"
         return verdict(CheckpointStatus.INCOMPLETE, reason, _disk_size(path, present))
-    if STATE_FILE in names and not _readable(path / STATE_FILE):
-        return verdict(CheckpointStatus.CORRUPT, f"{STATE_FILE} cannot be read", _disk_size(path, present))
+    if STATE_FILE in names:
+        wrong = _wrong_state(path / STATE_FILE, _step(tag))
+        if wrong:
+            return verdict(CheckpointStatus.CORRUPT, f"{STATE_FILE}: {wrong}", _disk_size(path, present))
     sizes, torn = _open_all(path, expected)
     if not path.is_dir():
         return None
@@ -156,6 +161,17 @@ def inspect(
     return verdict(CheckpointStatus.COMPLETE, "", size)
 
 
+def stamp_of(directory: Path, tag: str) -> int:
+    """A number that changes when anything in a tag is written, replaced or restored (its newest change of an inode, in
+    ns); 0 where that cannot be told."""
+    try:
+        with os.scandir(directory / tag) as entries:
+            changes = [entry.stat(follow_symlinks=False).st_ctime_ns for entry in entries]
+    except OSError:
+        return 0
+    return max(changes, default=0)
+
+
 def read_pointer(directory: Path) -> str | None:
     """The tag that `latest` names, without blanks; None where it is missing or names nothing.
 
@@ -167,6 +183,8 @@ def read_pointer(directory: Path) -> str | None:
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
     except OSError as error:
+        if error.errno == errno.ELOOP:
+            return None
         raise _unreadable(directory / POINTER, error) from error
     # A power loss can leave a file of NUL bytes.
     lines = text.replace("\0", "").split("\n")
@@ -232,16 +250,30 @@ def _unreadable(path: Path, error: OSError) -> UnreadableError:
     )
 
 
-def _readable(path: Path) -> bool:
+def _wrong_state(path: Path, step: int) -> str:
+    """What is wrong with the trainer's own record in a tag of `step`, empty if nothing is."""
     try:
-        json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return False
-    return True
+        state = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, IsADirectoryError):
+        return "it cannot be read"
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return _CIRCLE
+        raise _unreadable(path, error) from error
+    except (ValueError, RecursionError):
+        return "it cannot be read"
+    said = state.get("step") if isinstance(state, dict) else None
+    if isinstance(said, int) and not isinstance(said, bool):
+        return "" if said == step else f"it was written at step {said}"
+    return "it tells no step"
 
 
-def _no_directory(path: Path, tag: str) -> Checkpoint | None:
-    if path.is_symlink():
+def _no_directory(path: Path, tag: str, error: OSError) -> Checkpoint | None:
+    if error.errno == errno.ELOOP:
+        reason = _CIRCLE
+    elif not isinstance(error, (NotADirectoryError, FileNotFoundError)):
+        raise _unreadable(path, error) from error
+    elif path.is_symlink():
         reason = f"a link to {path.readlink()}, where nothing is"
     elif os.path.lexists(path):
         reason = "not a directory"
@@ -260,6 +292,8 @@ def _recorded_ranks(path: Path, present: set[Shard]) -> int | None:
             except (TornArchiveError, FileNotFoundError, UnknownFormatError):
                 return None
             except OSError as error:
+                if error.errno == errno.ELOOP:
+                    return None
                 raise _unreadable(file, error) from error
     return None
 
@@ -281,6 +315,8 @@ def _open_all(path: Path, shards: Sequence[Shard]) -> tuple[dict[Shard, int], di
                 hint='set "checkpoint": {"checkpoint_serialization": true} in the DeepSpeed configuration',
             ) from error
         except OSError as error:
+            if error.errno == errno.ELOOP:
+                return _CIRCLE
             raise _unreadable(file, error) from error
 
     if len(shards) <= _READERS:

@@ -20,6 +20,7 @@ __all__ = [
     "Diagnosis",
     "Event",
     "EventKind",
+    "RefusedTag",
     "RunRecord",
     "run_id_for",
 ]
@@ -145,6 +146,16 @@ class Checkpoint:
     reason: str = ""
     world_size: int | None = None
     other_layout: str = ""
+
+
+@dataclass(frozen=True)
+class RefusedTag:
+    """A tag that could not be loaded though it looks whole: the line that says so, and a `stamp` of its files (0 where
+    they could not be looked at), by which one that was repaired since is known."""
+
+    tag: str
+    reason: str
+    stamp: int
 
 
 @dataclass(frozen=True)

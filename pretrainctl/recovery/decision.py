@@ -50,7 +50,8 @@ class RestartSummary:
 
     `start_step`: the step it resumed from (0 = fresh). `end_step`: the last step it did, None for none.
     `checkpoint_step`: step of the newest complete checkpoint after it, 0 for none. `nodes`: those that its
-    diagnosis named. `seconds` from its start to its end, None where that is not known.
+    diagnosis named. `seconds` from its start to its end, None where that is not known. `refused`: the tag that it
+    proved to be one that cannot be loaded, empty for none.
     """
 
     attempt: int
@@ -61,6 +62,7 @@ class RestartSummary:
     checkpoint_step: int
     nodes: tuple[str, ...] = ()
     seconds: float | None = None
+    refused: str = ""
 
 
 @dataclass(frozen=True)
@@ -194,10 +196,10 @@ def _fails_early(history: Sequence[RestartSummary], rule: RecoveryRule) -> str:
 
 
 def _is_explained(restart: RestartSummary, rule: RecoveryRule) -> bool:
-    """Whether it came from outside the program, or is laid on nodes that are left out."""
+    """Whether it came from outside the program, is laid on nodes that are left out, or on a tag set aside."""
     kind = FailureClass(restart.failure_class)
     at_fault = policy_of(kind, rule.policies).course is Course.EXCLUDE_NODE and restart.nodes
-    return kind in _FROM_OUTSIDE or bool(at_fault)
+    return kind in _FROM_OUTSIDE or bool(at_fault) or bool(restart.refused)
 
 
 def left_out(
@@ -229,6 +231,8 @@ def _same_error(kind: FailureClass, history: Sequence[RestartSummary]) -> int:
     times = 1
     for before, last in itertools.pairwise(history):
         same = before.failure_class == last.failure_class == kind.value
+        # The next start takes another tag, as often as recovery.older_checkpoints allows.
+        same = same and (not last.refused or last.refused == before.refused)
         stuck = before.end_step == last.end_step and last.checkpoint_step <= before.checkpoint_step
         times = times + 1 if same and stuck else 1
     return times

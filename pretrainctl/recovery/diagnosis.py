@@ -56,6 +56,7 @@ class Evidence:
     `signals`: names of signals that the attempt received. `request`: the last request sent to the ranks.
     `hang`: what the watch of the progress saw, empty if nothing, and `stuck` its record. `start_step` is the step it
     resumed from, `last_step` the last optimizer step it did, None where it did none. `placement`: where its ranks lay.
+    `target_steps` is the step to which the run was launched, 0 where that is not known.
     """
 
     srun_status: int | None = None
@@ -74,6 +75,7 @@ class Evidence:
     last_step: int | None = None
     log: LogReading = field(default_factory=LogReading)
     placement: Placement = field(default_factory=Placement)
+    target_steps: int = 0
 
 
 def diagnose(evidence: Evidence) -> Diagnosis:
@@ -117,6 +119,13 @@ def _ended(evidence: Evidence, told: LogVerdict | None) -> Diagnosis | None:
     """Ends that nothing else can overrule."""
     end, failure = evidence.end, evidence.failure
     if end is not None and end.kind == "reached":
+        if end.step < evidence.target_steps:
+            message = (
+                f"the program says that its target was reached at step {end.step}, but it was launched to train to "
+                f"step {evidence.target_steps}"
+            )
+            hint = "let the program train to the recipe's training.tokens, or set those to what it trains to"
+            return _diagnosis(evidence, told, FailureClass.CONFIG, message, hint=hint)
         message = f"the target was reached at step {end.step}"
         return _diagnosis(evidence, told, FailureClass.FINISHED, message)
     if (end is not None and end.kind == "fenced") or (failure is not None and failure.status == ExitCode.FENCED):

@@ -269,6 +269,7 @@ class _Case:
             placement=Placement(nodes, self.launch.srun.tasks_per_node),
             other_logs=[self.run.job_log(owner.job_id)] if last else [],
             log_bytes=None,
+            target_steps=self.launch.target_steps,
         )
         return diagnose(replace(evidence, hang=hang or evidence.hang))
 

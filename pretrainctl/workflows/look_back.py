@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from pretrainctl.errors import PretrainctlError, SlurmError
 from pretrainctl.metrics.series import Series, read_series
@@ -14,7 +15,7 @@ from pretrainctl.records import codec, contract
 from pretrainctl.records.contract import End, Failure, Request
 from pretrainctl.records.job import Job, JobClass
 from pretrainctl.records.progress import Hang
-from pretrainctl.records.run import Decision, Diagnosis, Event
+from pretrainctl.records.run import Decision, Diagnosis, Event, RefusedTag
 from pretrainctl.recovery.decision import AttemptSummary, RestartSummary, decide_after_attempt
 from pretrainctl.recovery.diagnosis import Evidence, diagnose
 from pretrainctl.recovery.log_reading import LogReading
@@ -23,6 +24,7 @@ from pretrainctl.runs import ledger
 from pretrainctl.runs.folder import RunFolder
 from pretrainctl.runs.state import AttemptState, fold
 from pretrainctl.slurm.client import Slurm
+from pretrainctl.workflows.loading import judge_load, refused_tags, resume_tag_of
 from pretrainctl.workflows.read_logs import read_logs
 
 __all__ = ["Past", "evidence_of", "expected_checkpoint", "look_back", "restart_summaries", "steps_of"]
@@ -31,23 +33,29 @@ _LOG_BYTES = 64 << 20
 """Of a longer log only the end is read before the next start: a third of a second; `doctor` reads all of it."""
 _SETTLE_PATIENCE = 30.0
 """Seconds to wait for Slurm to say how a job that has just ended did end."""
+_TAG = re.compile(r"global_step(\d+)")
 _UNSETTLED = {JobClass.ENDING, JobClass.RUNNING, JobClass.UNKNOWN}
 
 
 class ExpectedCheckpoint(TypedDict):
-    """Whether there must be a checkpoint, and the step of the newest recorded save: arguments of the gate."""
+    """Whether there must be a checkpoint, the step of the newest recorded save, the tag that the newest end record
+    claims, and the tags that could not be loaded: arguments of the gate."""
 
     expected: bool
     last_saved_step: int | None
+    claimed: str | None
+    refused: Mapping[str, RefusedTag]
 
 
 @dataclass(frozen=True)
 class Past:
-    """How the newest attempt ended; `stop` is why the run must not go on, None where it may."""
+    """How the newest attempt ended; `stop` is why the run must not go on, None where it may. `loading`: what
+    `judge_load` tells of its last start, where the attempt could not say so itself."""
 
     attempt: int
     diagnosis: Diagnosis
     stop: Decision | None
+    loading: Mapping[str, Any] = field(default_factory=dict)
 
 
 def look_back(run: RunFolder, slurm: Slurm, *, before: int | None = None) -> Past | None:
@@ -80,15 +88,20 @@ def look_back(run: RunFolder, slurm: Slurm, *, before: int | None = None) -> Pas
             job_class=job_class,
             dead_nodes=dead,
             placement=Placement(nodes, launch.srun.tasks_per_node),
+            target_steps=launch.target_steps,
         )
         if restarts
         else Evidence(job_class=job_class, dead_nodes=dead)
     )
     diagnosis = diagnose(evidence)
+    loading: dict[str, Any] = {}
+    if restarts and not any(one.kind == "restart_ended" and one.data.get("restart") == restarts[-1] for one in told):
+        folder, tag = contract.restart_dir(run.path, newest.attempt, restarts[-1]), resume_tag_of(told, restarts[-1])
+        diagnosis, loading = judge_load(run, folder, tag, diagnosis, stepped=evidence.last_step is not None)
     rule = launch.recovery
     recent = owners[-1 - rule.attempts_without_progress :]
     stop = decide_after_attempt(diagnosis, _attempt_summaries(run, recent), rule)
-    return Past(newest.attempt, diagnosis, stop)
+    return Past(newest.attempt, diagnosis, stop, loading)
 
 
 def _dead_nodes(told: Sequence[Event], nodes: Sequence[str]) -> dict[str, str]:
@@ -116,6 +129,7 @@ def evidence_of(  # noqa: PLR0913 - what a caller may know besides
     placement: Placement | None = None,
     other_logs: Sequence[Path] = (),
     log_bytes: int | None = _LOG_BYTES,
+    target_steps: int = 0,
 ) -> Evidence:
     """What the folder of a restart tells, with what the caller knows besides; `log_bytes` None reads all of a log."""
     first, last = steps_of(folder)
@@ -135,6 +149,7 @@ def evidence_of(  # noqa: PLR0913 - what a caller may know besides
         last_step=last,
         log=_read(folder / "training.log", other_logs, placement, stepped=last is not None, limit=log_bytes),
         placement=placement or Placement(),
+        target_steps=target_steps,
     )
 
 
@@ -154,13 +169,19 @@ def steps_of(folder: Path) -> tuple[int | None, int | None]:
     return (starts[-1].first_step, starts[-1].last_step) if starts else (None, None)
 
 
-def _saved_step(run: RunFolder) -> int | None:
-    """The step of the newest completed save that the run recorded, None where it never completed one."""
+def _saved_step(run: RunFolder) -> tuple[int | None, str | None]:
+    """The step of the newest completed save that the run recorded, None where it never completed one; and the tag that
+    an end record says was saved then, None where none does."""
     for _, _, path in reversed(list(run.restart_dirs())):
-        saved = _series(path).saved
-        if saved:
-            return saved[-1].step
-    return None
+        steps = [save.step for save in _series(path).saved[-1:]]
+        end = codec.read_if_whole(End, path / "end.json")
+        claims = end is not None and (end.checkpoint is not None or end.kind == "checkpointed")
+        if end is not None and claims:
+            claimed = _TAG.fullmatch(end.checkpoint or "")
+            steps.append(int(claimed[1]) if claimed else end.step)
+        if steps:
+            return max(steps), end.checkpoint or f"step {end.step}" if end is not None and claims else None
+    return None, None
 
 
 def expected_checkpoint(run: RunFolder) -> ExpectedCheckpoint:
@@ -168,11 +189,15 @@ def expected_checkpoint(run: RunFolder) -> ExpectedCheckpoint:
 
     A program without telemetry records no saves: there, that an earlier gate found one says that one must be there.
     """
-    last_saved = _saved_step(run)
-    found_before = any(
-        event.kind == "checkpoint_gate" and event.data.get("resume_tag") for event in ledger.read_events(run.path)
-    )
-    return {"expected": last_saved is not None or found_before, "last_saved_step": last_saved}
+    last_saved, claimed = _saved_step(run)
+    events = ledger.read_events(run.path)
+    found_before = any(event.kind == "checkpoint_gate" and event.data.get("resume_tag") for event in events)
+    return {
+        "expected": last_saved is not None or found_before,
+        "last_saved_step": last_saved,
+        "claimed": claimed,
+        "refused": refused_tags(events),
+    }
 
 
 def restart_summaries(run: RunFolder, attempt: int) -> list[RestartSummary]:
@@ -196,6 +221,7 @@ def restart_summaries(run: RunFolder, attempt: int) -> list[RestartSummary]:
                 checkpoint_step=newest,
                 nodes=tuple(event.data.get("nodes", ())),
                 seconds=event.time - begun[restart] if restart in begun else None,
+                refused=str((event.data.get("refused") or {}).get("tag", "")),
             )
         )
     return summaries

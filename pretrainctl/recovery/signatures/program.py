@@ -63,6 +63,13 @@ PROGRAM: tuple[Signature, ...] = (
     ),
     # checkpoints
     root(
+        "rror",
+        r"rank \d+: error: .*\bglobal_step\d+ (?:cannot be loaded: |holds the (?:weights|optimizer) of step )",
+        "checkpoint_incomplete",
+        "the checkpoint cannot be loaded",
+        "the reference trainer: trainer/checkpoint.py",
+    ),
+    root(
         "are missing",
         r"zero checkpoints paths are missing",
         "checkpoint_incomplete",

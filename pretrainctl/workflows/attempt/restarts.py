@@ -22,6 +22,7 @@ from pretrainctl.workflows.attempt.node_choice import NodeChoice
 from pretrainctl.workflows.attempt.node_watch import NodeWatch
 from pretrainctl.workflows.attempt.patience import IDLE_PAUSE, MAY_PASS, Patience
 from pretrainctl.workflows.attempt.restart import Restart, RestartEnd
+from pretrainctl.workflows.loading import judge_load
 from pretrainctl.workflows.look_back import evidence_of, expected_checkpoint, restart_summaries
 
 __all__ = ["open_gate", "train"]
@@ -53,7 +54,7 @@ def train(attempt: Attempt, watch: NodeWatch, chain: Chain, nodes: NodeChoice) -
         end = restart.run()
         set_aside = functools.partial(ledger.set_aside_unreadable, attempt.run.path, since=attempt.number)
         attempt.tell_set_aside(patience.until("the ledger", set_aside))
-        diagnosis = _diagnose(attempt, restart, end)
+        diagnosis = _diagnose(attempt, restart, end, patience)
         patience.until("the ledger", attempt.write_events)
         decision = _decide(attempt, patience, diagnosis, nodes)
         nodes.leave_out(decision.exclude)
@@ -66,20 +67,23 @@ def train(attempt: Attempt, watch: NodeWatch, chain: Chain, nodes: NodeChoice) -
         number += 1
 
 
-def _diagnose(attempt: Attempt, restart: Restart, end: RestartEnd) -> Diagnosis:
+def _diagnose(attempt: Attempt, restart: Restart, end: RestartEnd, patience: Patience) -> Diagnosis:
     """Why a start ended, told in the ledger."""
-    diagnosis = restart.resumed.from_scratch or diagnose(
-        evidence_of(
-            restart.folder,
-            job_class=_taken_away(attempt, end),
-            srun_status=end.srun_status,
-            dead_nodes={node.node: node.how for node in end.dead},
-            request=end.asked,
-            signals=["SIGTERM"] if end.terminated else [],
-            hang=end.hang,
-            placement=Placement(restart.nodes, attempt.launch.srun.tasks_per_node),
-        )
+    evidence = evidence_of(
+        restart.folder,
+        job_class=_taken_away(attempt, end),
+        srun_status=end.srun_status,
+        dead_nodes={node.node: node.how for node in end.dead},
+        request=end.asked,
+        signals=["SIGTERM"] if end.terminated else [],
+        hang=end.hang,
+        placement=Placement(restart.nodes, attempt.launch.srun.tasks_per_node),
+        target_steps=attempt.launch.target_steps,
     )
+    diagnosis = restart.resumed.from_scratch or diagnose(evidence)
+    stepped = evidence.last_step is not None
+    judge = functools.partial(judge_load, attempt.run, restart.folder, restart.resume_tag, diagnosis, stepped=stepped)
+    diagnosis, loading = patience.until("the ledger", judge)
     attempt.event(
         "restart_ended",
         diagnosis.message,
@@ -91,6 +95,7 @@ def _diagnose(attempt: Attempt, restart: Restart, end: RestartEnd) -> Diagnosis:
             "evidence": list(diagnosis.evidence),
             "confidence": diagnosis.confidence,
             "hint": decisions.hint_of(diagnosis, attempt.launch.recovery),
+            **loading,
         },
     )
     return diagnosis

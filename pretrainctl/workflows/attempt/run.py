@@ -110,7 +110,7 @@ def _carry(attempt: Attempt, chain: Chain, patience: Patience) -> tuple[Decision
         chain.ensure()
         past = patience.until("the last attempt's end", lambda: _look_back(attempt))
         if past is not None:
-            found = {"class": past.diagnosis.failure_class, "of": past.attempt}
+            found = {"class": past.diagnosis.failure_class, "of": past.attempt, **past.loading}
             attempt.event("looked_back", past.diagnosis.message, found)
             nodes.listing.add_past(past.attempt, past.diagnosis)
             if past.stop is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -396,3 +397,68 @@ def test_thousands_of_shards_are_judged_quickly(tree, monkeypatch: pytest.Monkey
     assert run_gate(tree, world_size=512).resume_tag == "global_step2"
     assert calls.count("open") <= 513 + 10
     assert calls.count("listdir") <= 4
+
+
+@pytest.mark.parametrize("place", ["tag", "model", "optimizer", "state.json"])
+def test_a_link_in_a_circle_does_not_pass_by_itself(two, place: str) -> None:
+    names = {
+        "tag": "",
+        "model": "mp_rank_00_model_states.pt",
+        "optimizer": "bf16_zero_pp_rank_2_mp_rank_00_optim_states.pt",
+        "state.json": "state.json",
+    }
+    path = two.directory / "global_step8000" / names[place]
+    if place == "tag":
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+    path.symlink_to(path.name)
+    (two.directory / "latest").symlink_to("latest")
+    result = run_gate(two)
+    assert (result.resume_tag, moved(result)) == ("global_step7000", ["global_step8000"])
+    assert "a link that leads in a circle" in result.quarantined[0][0].reason
+    assert read_pointer(two.directory) == "global_step7000"
+
+
+def test_a_directory_that_is_a_link_in_a_circle_is_an_error_to_mend(two) -> None:
+    shutil.rmtree(two.directory)
+    two.directory.symlink_to(two.directory.name)
+    with pytest.raises(CheckpointError, match="a link that leads in a circle") as caught:
+        run_gate(two)
+    assert not isinstance(caught.value, UnreadableError)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('{"step": 7000}', "it was written at step 7000"),
+        ("{}", "it tells no step"),
+        ("NaN", "it tells no step"),
+        ('{"step": "8000"}', "it tells no step"),
+        ('{"step": true}', "it tells no step"),
+        ("\0" * 64, "it cannot be read"),
+        ("[" * 100_000, "it cannot be read"),
+    ],
+)
+def test_a_state_that_is_not_of_its_tag(two, text: str, reason: str) -> None:
+    (two.directory / "global_step7000" / "state.json").write_text('{"step": 7000}')
+    (two.directory / "global_step8000" / "state.json").write_text(text)
+    result = run_gate(two)
+    assert (result.resume_tag, moved(result)) == ("global_step7000", ["global_step8000"])
+    assert result.quarantined[0][0].reason == f"state.json: {reason}"
+
+
+def test_a_state_that_the_file_system_does_not_give_is_unknown(two, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = two.directory / "global_step8000" / "state.json"
+    state.write_text('{"step": 8000}')
+    read = Path.read_text
+
+    def refuse(path: Path, **options: str) -> str:
+        if path == state:
+            raise OSError(errno.EIO, "Input/output error")
+        return read(path, **options)
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    before = two.listing()
+    with pytest.raises(UnreadableError, match=r"state\.json cannot be read \(Input/output error\)"):
+        run_gate(two)
+    assert two.listing() == before

@@ -6,12 +6,14 @@ import pytest
 
 from pretrainctl.records.launch import RecoveryRule
 from pretrainctl.records.run import Action, Decision, Diagnosis
+from pretrainctl.recovery.budgets import Spent
 from pretrainctl.recovery.decision import (
     AttemptSummary,
     RestartSummary,
     decide,
     decide_after_attempt,
     hint_of,
+    hold_to_limits,
     progress_gate,
     stops_chain,
 )
@@ -57,6 +59,19 @@ def test_a_dead_node_without_a_spare() -> None:
     found = decision("node_failure", healthy=1)
     assert (found.action, found.exclude) == (Action.HAND_OVER, ("node03",))
     assert "1 healthy" in found.reason
+
+
+def test_each_tag_that_cannot_be_loaded_is_an_error_of_its_own() -> None:
+    def history(*refused: str) -> list[RestartSummary]:
+        kind = "checkpoint_incomplete"
+        return [RestartSummary(1, i, kind, 0, None, 0, seconds=9.0, refused=tag) for i, tag in enumerate(refused)]
+
+    three = history("global_step60", "global_step40", "global_step20")
+    found = decision("checkpoint_incomplete", three)
+    assert (found.action, found.pause) == (Action.RESTART_HERE, 0.0)
+    assert hold_to_limits(found, three, RULE, Spent()).action is Action.RESTART_HERE, "the gate counts these"
+    for same in (history("global_step60", "global_step60"), history("", "")):
+        assert decision("checkpoint_incomplete", same).action is Action.STOP
 
 
 def test_the_node_count_is_never_lowered() -> None:

@@ -68,6 +68,16 @@ def test_a_reached_target_cannot_be_overruled() -> None:
         assert kind(end=end("reached"), **dict(zip(everything, values, strict=True))) == "finished"
 
 
+def test_a_target_below_that_of_the_launch_is_no_success() -> None:
+    found = diagnose(Evidence(end=end("reached"), srun_status=0, target_steps=121))
+    assert (found.failure_class, course_of(found).value) == ("config", "stop")
+    assert "at step 120" in found.message
+    assert "to step 121" in found.message
+    assert "training.tokens" in found.hint
+    for target in (0, 119, 120):
+        assert kind(end=end("reached"), target_steps=target) == "finished"
+
+
 def test_only_an_end_record_is_success() -> None:
     everything = {
         "srun_status": [0, 1, None],

@@ -68,6 +68,8 @@ ROOTS = [
         "checkpoint_incomplete",
     ),
     ("[WARNING] Client provided checkpoint load path: ckpt/mp_rank_00.pt does not exist", "checkpoint_incomplete"),
+    ("1: rank 1: error: /w/a b/global_step60 cannot be loaded: EOFError: ran out", "checkpoint_incomplete"),
+    ("rank 0: error: /w/global_step60 holds the optimizer of step 40", "checkpoint_incomplete"),
     ("RuntimeError: PytorchStreamReader failed reading zip archive: failed finding", "checkpoint_incomplete"),
     (
         "FileNotFoundError: [Errno 2] No such file: 'c/bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt'",

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
 import pytest
 
+from pretrainctl.errors import CheckpointError
+from pretrainctl.frameworks.checkpoint_gate import check
 from pretrainctl.records import codec, contract
+from pretrainctl.records.contract import End
 from pretrainctl.records.job import Job, JobClass, StateMeaning
-from pretrainctl.records.run import AttemptRecord, RunRecord
+from pretrainctl.records.run import Action, AttemptRecord, RunRecord
 from pretrainctl.runs import ledger
 from pretrainctl.runs.folder import RunFolder
-from pretrainctl.workflows.look_back import look_back
+from pretrainctl.workflows.look_back import expected_checkpoint, look_back
 
 NODES = ["node01", "node02"]
 CASCADE = "0: RuntimeError: [pair.cc:553] Connection closed by peer [127.0.0.1]:22448"
@@ -65,3 +69,29 @@ def test_a_job_that_slurm_began_anew_is_not_asked_for_its_end(run: RunFolder) ->
     past = look_back(run, Asked(), before=2)  # type: ignore[arg-type]
     assert past is not None
     assert (past.attempt, past.diagnosis.failure_class, past.stop) == (1, "preempted", None)
+
+
+def test_a_program_that_reached_less_than_the_launch_asks_for_stops_the_run(run: RunFolder) -> None:
+    folder = contract.restart_dir(run.path, 1, 0)
+    codec.write(folder / "end.json", End("reached", 5, 2560, None, "", 1.0))
+    past = look_back(run, Slurm())  # type: ignore[arg-type]
+    assert past is not None
+    assert past.stop is not None
+    assert (past.diagnosis.failure_class, past.stop.action) == ("config", Action.STOP)
+    assert "step 5" in past.stop.reason
+    assert f"step {run.launch().target_steps}" in past.stop.reason
+
+
+def test_a_save_that_only_the_end_record_tells_of_is_missed(run: RunFolder, tmp_path: Path) -> None:
+    assert expected_checkpoint(run) == {"expected": False, "last_saved_step": None, "claimed": None, "refused": {}}
+    end = contract.restart_dir(run.path, 1, 0) / "end.json"
+    codec.write(end, End("checkpointed", 5, 2560, "global_step5", "stop", 1.0))
+    wanted = expected_checkpoint(run)
+    assert wanted == {"expected": True, "last_saved_step": 5, "claimed": "global_step5", "refused": {}}
+    layout = dataclasses.replace(run.launch().checkpoint, directory=tmp_path / "none")
+    with pytest.raises(CheckpointError, match=r"says that global_step5 was saved, which is not there.*no tag at all"):
+        check(layout.directory, layout, **wanted)
+    codec.write(end, End("checkpointed", 6, 3072, None, "stop", 1.0))
+    assert expected_checkpoint(run) == {"expected": True, "last_saved_step": 6, "claimed": "step 6", "refused": {}}
+    codec.write(end, End("failed", 6, 3072, None, "", 1.0))
+    assert not expected_checkpoint(run)["expected"]

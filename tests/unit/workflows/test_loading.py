@@ -1,0 +1,144 @@
+"""From a start that could not load its checkpoint to the gate before the next one, through the ledger."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from pretrainctl.errors import CheckpointError
+from pretrainctl.frameworks.checkpoint_gate import check
+from pretrainctl.records import codec, contract
+from pretrainctl.records.contract import Failure
+from pretrainctl.records.job import Job, JobClass, StateMeaning
+from pretrainctl.records.run import AttemptRecord, Diagnosis, RunRecord
+from pretrainctl.runs import ledger
+from pretrainctl.runs.folder import RunFolder
+from pretrainctl.workflows.checkpoints import list_checkpoints
+from pretrainctl.workflows.loading import judge_load, refused_tags
+from pretrainctl.workflows.look_back import expected_checkpoint, look_back, restart_summaries
+
+TAG = "global_step60"
+OWN = f"rank 1: error: /work/{TAG} cannot be loaded: EOFError: Ran out of input"
+PROVEN = Diagnosis("checkpoint_incomplete", f"the checkpoint cannot be loaded: 1: {OWN}")
+ODD = Diagnosis("application_error", "rank 1 ended with status 1: TypeError: x", confidence="medium")
+OTHER = Diagnosis("node_failure", "lost node02")
+
+
+@pytest.fixture
+def run(tmp_path: Path, pytestconfig: pytest.Config) -> RunFolder:
+    """A run with complete checkpoints of the steps 20, 40 and 60."""
+    folder = tmp_path / "a"
+    golden = pytestconfig.rootpath / "tests" / "golden" / "quickstart-on-sandbox" / "launch.json"
+    launch = json.loads(golden.read_text())
+    launch["checkpoint"] |= {"directory": str(folder / "checkpoints"), "zero_stage": 0, "world_size": 1}
+    (folder / "bundle").mkdir(parents=True)
+    codec.write(folder / "run.json", RunRecord("a", "a", "a-1", "sandbox", 0.0, "u", {}, {}, {}))
+    (folder / "bundle" / "launch.json").write_text(json.dumps(launch))
+    for step in (20, 40, 60):
+        tag = folder / "checkpoints" / f"global_step{step}"
+        tag.mkdir(parents=True)
+        torch.save({"module": torch.zeros(8), "dp_world_size": 1}, tag / "mp_rank_00_model_states.pt")
+    return RunFolder(folder)
+
+
+def start(run: RunFolder, restart: int, tag: str, *, attempt: int = 1, phase: str = "load") -> Path:
+    folder = contract.restart_dir(run.path, attempt, restart)
+    folder.mkdir(parents=True)
+    (folder / "metrics.jsonl").write_text(f'{{"kind":"phase","phase":"{phase}","step":0,"time":1.0}}\n')
+    data = {"restart": restart, "resume_tag": tag, "nodes": ["node01"]}
+    ledger.append(run.path, "checkpoint_gate", "", attempt=attempt, data={"resume_tag": tag})
+    ledger.append(run.path, "restart_started", "", attempt=attempt, data=data)
+    return folder
+
+
+def end(run: RunFolder, restart: int, diagnosis: Diagnosis, *, attempt: int = 1, tag: str = TAG, **more) -> Diagnosis:
+    folder = start(run, restart, tag, attempt=attempt, **more)
+    found, data = judge_load(run, folder, tag, diagnosis, stepped=False)
+    data |= {"restart": restart, "class": found.failure_class}
+    ledger.append(run.path, "restart_ended", "", attempt=attempt, data=data)
+    return found
+
+
+def choice(run: RunFolder) -> str | None:
+    layout = run.launch().checkpoint
+    return check(layout.directory, layout, **expected_checkpoint(run))
+
+
+def test_the_trainers_own_word_sets_its_tag_aside_and_the_older_one_is_taken(run: RunFolder) -> None:
+    assert choice(run) == TAG
+    end(run, 0, PROVEN)
+    assert choice(run) == "global_step40"
+    assert refused_tags(ledger.read_events(run.path))[TAG].reason == OWN.removeprefix("rank 1: error: ")
+    assert [one.refused for one in restart_summaries(run, 1)] == [TAG]
+
+
+def test_an_error_of_the_program_does_so_the_second_time_in_a_row(run: RunFolder) -> None:
+    assert end(run, 0, ODD) == ODD
+    assert choice(run) == TAG
+    assert end(run, 0, ODD, attempt=2).failure_class == "checkpoint_incomplete", "in the next attempt too"
+    assert choice(run) == "global_step40"
+
+
+@pytest.mark.parametrize("between", [OTHER, None])
+def test_twice_means_the_same_tag_and_nothing_between(run: RunFolder, between: Diagnosis | None) -> None:
+    end(run, 0, ODD)
+    if between is not None:
+        end(run, 1, between)
+    assert end(run, 2, ODD, tag=TAG if between else "global_step40").failure_class == "application_error"
+    assert choice(run) == TAG
+
+
+def test_what_was_repaired_since_is_tried_again(run: RunFolder) -> None:
+    end(run, 0, PROVEN)
+    assert choice(run) == "global_step40"
+    shard = run.launch().checkpoint.directory / TAG / "mp_rank_00_model_states.pt"
+    shard.write_bytes(shard.read_bytes())
+    assert choice(run) == TAG
+
+
+def test_a_gate_has_moved_it_so_that_a_new_one_of_the_name_is_another(run: RunFolder) -> None:
+    end(run, 0, PROVEN)
+    ledger.append(run.path, "checkpoint_gate", "", attempt=1, data={"resume_tag": "global_step40"})
+    assert choice(run) == TAG
+
+
+def test_where_no_other_is_left_step_zero_is_not_started(run: RunFolder) -> None:
+    for step in (20, 40):
+        (run.launch().checkpoint.directory / f"global_step{step}" / "mp_rank_00_model_states.pt").write_bytes(b"")
+    end(run, 0, PROVEN)
+    with pytest.raises(CheckpointError, match=r"global_step60 is corrupt \(it could not be loaded: .*Ran out of input"):
+        choice(run)
+
+
+def test_the_list_of_checkpoints_says_so(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PRETRAINCTL_RUNS", str(run.path.parent))
+    end(run, 0, PROVEN)
+    assert [one.status.value for one in list_checkpoints("a")] == ["complete", "complete", "corrupt"]
+
+
+class Slurm:
+    """Says that the attempt's job ran to the end of its script."""
+
+    def jobs(self, ids: list[int]) -> dict[int, Job]:
+        return {number: Job(number, "a-1", StateMeaning("COMPLETED", JobClass.FINISHED, alive=False)) for number in ids}
+
+
+@pytest.mark.parametrize("said", [False, True])
+def test_an_attempt_that_died_before_it_could_say_so_is_looked_back_at(run: RunFolder, said: bool) -> None:
+    folder = start(run, 0, TAG)
+    ledger.append(run.path, "claimed", "", attempt=1, data={"job_id": 7})
+    codec.write(folder.parent / "attempt.json", AttemptRecord(1, 7, 0, "node01", 1, ("node01",), 0.0))
+    codec.write(folder / "failure.json", Failure(1, "node01", 1, 1.0))
+    (folder / "training.log").write_text(f"1: {OWN}\n")
+    if said:
+        ledger.append(run.path, "restart_ended", "", attempt=1, data={"restart": 0, "class": "checkpoint_incomplete"})
+    past = look_back(run, Slurm())  # type: ignore[arg-type]
+    assert past is not None
+    assert past.diagnosis.failure_class == "checkpoint_incomplete"
+    assert past.stop is None
+    assert past.loading.get("load_failed") == (None if said else TAG)
+    ledger.append(run.path, "looked_back", "", attempt=2, data={"of": 1, **past.loading})
+    assert choice(run) == (TAG if said else "global_step40")
