@@ -14,6 +14,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "every_stage(reason): run with --every-stage alone")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    marker = item.get_closest_marker("every_stage")
+    if marker is not None and not item.config.getoption("--every-stage"):
+        pytest.skip(f"{marker.args[0]}: with --every-stage")
+
+
 @pytest.fixture(autouse=True)
 def user_configuration(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty configuration folder, which a test may fill; no variable of the user reaches a test."""

@@ -83,24 +83,25 @@ def assert_went_on(run: TrainingRun) -> None:
     run.wait_for_an_empty_queue()
 
 
+SAME_PATIENCE = pytest.mark.every_stage("the same patience")
+SLOW_SBATCH = pytest.mark.every_stage("sbatch itself waits two minutes for a controller")
+
+
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        (no_launch_record, "waiting for launch.json"),
         (no_room_for_the_claim, "waiting for a place for this attempt"),
-        (no_room_for_the_fence, "waiting for the fence"),
-        (no_controller, "no chained job: "),
+        pytest.param(no_launch_record, "waiting for launch.json", marks=SAME_PATIENCE),
+        pytest.param(no_room_for_the_fence, "waiting for the fence", marks=SAME_PATIENCE),
+        pytest.param(no_controller, "no chained job: ", marks=SLOW_SBATCH),
     ],
 )
 def test_what_is_away_at_the_start_of_an_attempt_is_waited_for(
     site: Site,
     sandbox: Sandbox,
-    request: pytest.FixtureRequest,
     fault: Callable[[TrainingRun, Sandbox], AbstractContextManager[None]],
     said: str,
 ) -> None:
-    if fault is no_controller and not request.config.getoption("--every-stage"):
-        pytest.skip("sbatch itself waits two minutes for a controller: this one is run with --every-stage")
     run, log = hand_over(site, fault.__name__.replace("_", "-"))
     with fault(run, sandbox):
         wait_until(lambda: said in log.read_text(), 60, f"{said!r} in the job's log")

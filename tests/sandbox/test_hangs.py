@@ -82,6 +82,7 @@ def test_where_all_ranks_are_stopped_nobody_is_blamed(site: Site) -> None:
     assert run.first_step_of(1, 1) == EVERY + 1
 
 
+@pytest.mark.every_stage("slow, and the drill has it")
 def test_a_hang_before_the_first_step(site: Site) -> None:
     run = launch(site, "stopped-at-start", "cluster.hang.start=25s")
     wait_until(lambda: run.samples("phase"), 60, "the first line")

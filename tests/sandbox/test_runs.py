@@ -51,9 +51,8 @@ def assert_exactly_once(run: TrainingRun, expected: TrainingRun, resumed: tuple[
     assert run.weights_digest() == expected.weights_digest()
 
 
-def only_with(request: pytest.FixtureRequest, stage: int) -> None:
-    if stage != 2 and not request.config.getoption("--every-stage"):
-        pytest.skip("this stage is run with --every-stage")
+ANOTHER_STAGE = pytest.mark.every_stage("the same fault with another ZeRO stage")
+STAGES = [pytest.param(1, marks=ANOTHER_STAGE), 2, pytest.param(3, marks=ANOTHER_STAGE)]
 
 
 @pytest.mark.parametrize("stage", [1, 2, 3])
@@ -73,11 +72,10 @@ def test_a_killed_node_costs_only_the_steps_since_the_last_checkpoint(
     assert {event.attempt for event in run.events() if event.attempt} == {1}
 
 
-@pytest.mark.parametrize("stage", [1, 2, 3])
+@pytest.mark.parametrize("stage", STAGES)
 def test_the_time_limit_is_handed_over_at_a_step_boundary(
-    request: pytest.FixtureRequest, site: Site, sandbox: Sandbox, undisturbed: Reference, stage: int
+    site: Site, sandbox: Sandbox, undisturbed: Reference, stage: int
 ) -> None:
-    only_with(request, stage)
     expected = undisturbed(stage)
     run = launch(site, f"time-limit-{stage}", stage, LEAD, HELD)
     run.wait_for_step(FAULT_AT)
@@ -90,11 +88,10 @@ def test_the_time_limit_is_handed_over_at_a_step_boundary(
     assert len(run.samples()) == STEPS, "a save at the boundary loses no step"
 
 
-@pytest.mark.parametrize("stage", [1, 2, 3])
+@pytest.mark.parametrize("stage", STAGES)
 def test_a_preempted_run_saves_in_the_grace_time_and_goes_on(
-    request: pytest.FixtureRequest, site: Site, sandbox: Sandbox, undisturbed: Reference, stage: int
+    site: Site, sandbox: Sandbox, undisturbed: Reference, stage: int
 ) -> None:
-    only_with(request, stage)
     expected = undisturbed(stage)
     run = launch(site, f"preempted-{stage}", stage)
     run.wait_for_step(FAULT_AT)
