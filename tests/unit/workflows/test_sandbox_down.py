@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -107,11 +108,12 @@ def test_a_sandbox_without_its_controller_is_not_down(
     assert reach.reach(RunFolder(run))
 
 
-def test_the_configuration_of_another_slurm_is_no_sandbox(tmp_path: Path) -> None:
-    conf = tmp_path / "etc" / "slurm.conf"
-    conf.parent.mkdir()
+def test_the_configuration_of_another_slurm_is_no_sandbox(run: Path, tmp_path: Path) -> None:
+    conf = tmp_path / "slurm" / "etc" / "slurm.conf"
+    conf.parent.mkdir(parents=True)
     conf.touch()
-    assert Sandbox.of(conf) is None
+    codec.write(run / "run.json", replace(RunFolder(run).record, slurm_conf=str(conf)))
+    assert reach.reach(RunFolder(run))
 
 
 def test_the_list_of_nodes_is_read_and_forgiven_while_the_sandbox_is_down(run: Path, sandbox: Sandbox) -> None:
