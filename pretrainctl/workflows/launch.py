@@ -164,7 +164,7 @@ def _naming_account(directives: Mapping[str, str]) -> Iterator[None]:
     except SlurmError as error:
         if read_refusal(error.stderr).refusal_class is RefusalClass.ACCOUNT:
             account = directives.get("account")
-            sent = f"the account {account!r} was sent" if account else "no account was sent, so Slurm took your default"
+            sent = f"the account {account!r} was sent" if account else "no account was sent, Slurm took your default"
             error.hint = f"{sent}; cluster.account.name or {ACCOUNT_VARIABLE} names another; {error.hint}"
         raise
 

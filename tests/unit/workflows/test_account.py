@@ -59,7 +59,7 @@ class Refusing:
         (
             "sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified",
             None,
-            "no account was sent, so Slurm took your default; cluster.account.name or PRETRAINCTL_ACCOUNT names another",
+            "no account was sent, Slurm took your default; cluster.account.name or PRETRAINCTL_ACCOUNT names another",
         ),
         ("sbatch: error: Requested time limit is invalid", "project01", "check it"),
     ],
