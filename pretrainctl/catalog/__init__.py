@@ -1,8 +1,8 @@
 """Find, read, extend and override recipes and profiles; know which cluster this is."""
 
+from pretrainctl.catalog.account import ACCOUNT_VARIABLE, replaced_account
 from pretrainctl.catalog.files import expand_home, find, names, short_path, template_dir
 from pretrainctl.catalog.loading import (
-    ACCOUNT_VARIABLE,
     describe,
     here,
     lineage,
@@ -26,6 +26,7 @@ __all__ = [
     "own_files",
     "profile_document",
     "recipe_document",
+    "replaced_account",
     "short_path",
     "template_dir",
 ]

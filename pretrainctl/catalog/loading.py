@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import difflib
 import json
-import os
 import re
 import socket
 import types
@@ -17,12 +16,12 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from pretrainctl.catalog.account import give_account
 from pretrainctl.catalog.attribution import attribute
 from pretrainctl.catalog.files import Kind, find, names, search_path
 from pretrainctl.catalog.reading import (
     Document,
     Key,
-    Origin,
     files_behind,
     join,
     override,
@@ -34,7 +33,6 @@ from pretrainctl.errors import InputError
 from pretrainctl.schema import ClusterProfile, Recipe
 
 __all__ = [
-    "ACCOUNT_VARIABLE",
     "describe",
     "here",
     "lineage",
@@ -45,11 +43,11 @@ __all__ = [
     "recipe_document",
 ]
 
-ACCOUNT_VARIABLE = "PRETRAINCTL_ACCOUNT"
-"""Environment variable with the account that jobs are charged to."""
-
 _EXPECTED = {"model_type": "a section", "dict_type": "a section", "tuple_type": "a list", "list_type": "a list"}
 """What pydantic calls an object and an array."""
+_WHOLE_PROFILE = (
+    "say `extends: NAME` to take over another profile, or begin with the least whole one, in cluster_profiles/README.md"
+)
 _DEEPEST = 4
 """Sections inside sections in which a key is looked for."""
 
@@ -96,11 +94,7 @@ def recipe_document(name: str, settings: Sequence[str] = (), *, clusters: Sequen
 def profile_document(name: str, settings: Sequence[str] = ()) -> Document:
     """The values behind `load_profile`, not yet checked, each with its origin."""
     document = read_document("cluster_profiles", find("cluster_profiles", name))
-    account = document.values.get("account")
-    given = os.environ.get(ACCOUNT_VARIABLE)
-    if given and isinstance(account, dict) and account.get("required") is True:
-        account["name"] = given
-        document.origins["account", "name"] = Origin(f"${ACCOUNT_VARIABLE}")
+    give_account(document)
     override(document, settings, prefix="cluster.")
     return document
 
@@ -239,7 +233,9 @@ def _explain(
         what = f"the key {missing[0]} is" if len(missing) == 1 else f"the keys {', '.join(missing)} are"
         others = len(problems) - len(missing)
         more = f" (and {others} other problems)" if others else ""
-        return InputError(f"{origin}: {what} missing{more}", hint=_meaning(model, place))
+        whole = model is ClusterProfile and sum("." not in name for name in missing) > 1
+        hint = _WHOLE_PROFILE if whole else _meaning(model, place)
+        return InputError(f"{origin}: {what} missing{more}", hint=hint)
     expected = _EXPECTED.get(first["type"])
     if expected is not None and dotted:
         hint = _form(model, written, first["input"], expected) or _meaning(model, place)

@@ -19,7 +19,7 @@ __all__ = [
     "Layout",
     "Settings",
     "Shape",
-    "cluster_name",
+    "choose",
     "default_root",
     "free_ports",
     "load",
@@ -188,7 +188,7 @@ def load(layout: Layout) -> Settings | None:
     if not layout.settings.exists():
         return None
     settings = codec.read(Settings, layout.settings)
-    return settings if settings.cluster else replace(settings, cluster=cluster_name(layout))
+    return settings if settings.cluster else replace(settings, cluster=_cluster_name(layout))
 
 
 def save(layout: Layout, settings: Settings) -> None:
@@ -196,7 +196,15 @@ def save(layout: Layout, settings: Settings) -> None:
     codec.write(layout.settings, settings)
 
 
-def cluster_name(layout: Layout) -> str:
+def choose(layout: Layout, shape: Shape) -> Settings:
+    """Settings for the next start: its ports are free now, and the name of the cluster stays; nothing is written."""
+    known = load(layout)
+    first = free_ports(shape.nodes + 2)  # anew each time: another program may have taken the last ones
+    cluster = known.cluster if known is not None else _cluster_name(layout)
+    return Settings(shape, first, first + 1, first + 2, cluster)
+
+
+def _cluster_name(layout: Layout) -> str:
     """Slurm's name of this cluster: what it is called already, else a new one, which no other sandbox has had.
 
     Job ids count from 1 in each sandbox, and what was found of the nodes of one says nothing of another's: one that

@@ -60,13 +60,6 @@ class Sandbox:
         self.layout = Layout.at(root if root is not None else places.default_root())
         self._say = say
 
-    @staticmethod
-    def of(slurm_conf: Path) -> Sandbox | None:
-        """The sandbox whose Slurm has this configuration; None where it is another Slurm's."""
-        root = slurm_conf.parent.parent
-        made = Sandbox(root) if (root / Layout.at(root).settings.name).is_file() else None
-        return made if made is not None and made.layout.slurm_conf == slurm_conf else None
-
     @property
     def root(self) -> Path:
         """The sandbox's folder, absolute."""
@@ -133,16 +126,7 @@ class Sandbox:
                 raise
 
     def _configure(self, shape: Shape) -> Settings:
-        # chosen anew each time: another program may have taken the last ones meanwhile
-        first = places.free_ports(shape.nodes + 2)
-        known = places.load(self.layout)
-        settings = Settings(
-            shape=shape,
-            controller_port=first,
-            database_port=first + 1,
-            node_port=first + 2,
-            cluster=known.cluster if known is not None else places.cluster_name(self.layout),
-        )
+        settings = places.choose(self.layout, shape)
         places.save(self.layout, settings)
         daemons.write_configuration(self.layout, settings)
         return settings

@@ -10,6 +10,7 @@ from pretrainctl.schema import ClusterProfile, Queue
 from pretrainctl.slurm.client import Slurm
 from pretrainctl.slurm.site import Partition, preemption
 from pretrainctl.units import show_duration
+from pretrainctl.workflows.reach import find_slurm_conf, slurm_at
 
 __all__ = ["Finding", "check_cluster"]
 
@@ -26,10 +27,11 @@ class Finding:
 def check_cluster(cluster: str, slurm: Slurm | None = None) -> list[Finding]:
     """What differs, what the profile does not know and the machine says, and what preemption means here.
 
-    Limits of a QoS are not in it: they may be narrower than those of its partition.
+    Limits of a QoS are not in it: they may be narrower than those of its partition. MissingError where the
+    sandbox is meant, and not up.
     """
     profile = catalog.load_profile(cluster)
-    config, partitions = (slurm or Slurm()).site()
+    config, partitions = (slurm or slurm_at(find_slurm_conf(profile))).site()
     default = next((partition.name for partition in partitions.values() if partition.default), None)
     findings: list[Finding] = []
     if default not in (None, profile.default_partition):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pretrainctl.catalog import ACCOUNT_VARIABLE
 from pretrainctl.errors import InputError, MissingError, PretrainctlError, SlurmError
 from pretrainctl.frameworks.checkpoint_owner import own, release
 from pretrainctl.health.entries import ExclusionList
@@ -22,6 +24,7 @@ from pretrainctl.runs.folder import RunFolder
 from pretrainctl.runs.state import fold
 from pretrainctl.schema.plan import Plan
 from pretrainctl.slurm.client import Slurm
+from pretrainctl.slurm.refusals import RefusalClass, read_refusal
 from pretrainctl.workflows.exclusions import Avoided, avoid, avoid_at_submit, list_folder, script_excludes
 from pretrainctl.workflows.interrupted import record_stop
 from pretrainctl.workflows.plan import make_plan
@@ -118,7 +121,8 @@ def test_launch(recipe: str, cluster: str | None, *, set_values: Sequence[str], 
         nodes = ExclusionList(list_folder(plan.profile, folder.roots()[0]), plan.profile.name, slurm.cluster_name())
         excluded = script_excludes(plan.directives)
         avoided = avoid(slurm, nodes, record, partition=plan.queue.partition, own=excluded)
-        said = slurm.test_only(script, avoided.options)
+        with _naming_account(plan.directives):
+            said = slurm.test_only(script, avoided.options)
         return plan, f"{avoided.message}\n{said}".strip()
 
 
@@ -150,13 +154,27 @@ def queue_jobs(
         ledger.refuse_unwritable(run.path)  # a job that nobody wrote down would look like none
     for _ in range(count):
         options = ["--dependency=singleton", *avoided.options]
-        submission = slurm.submit(run.script, job_name=launch.job_name, options=options, known=job_ids)
+        with _naming_account(run.planned().plan.get("directives", {})):
+            submission = slurm.submit(run.script, job_name=launch.job_name, options=options, known=job_ids)
         said = f"submitted job {submission.job_id}" + (f"; {avoided.message}" if avoided.message else "")
         data = {"job_id": submission.job_id, "exclude": list(avoided.nodes)}
         ledger.append(run.path, "submitted", said, data=data)
         job_ids.append(submission.job_id)
         messages += [message for message in submission.messages if message not in messages]
     return tuple(job_ids), tuple(messages)
+
+
+@contextlib.contextmanager
+def _naming_account(directives: Mapping[str, str]) -> Iterator[None]:
+    """Say which account was sent where Slurm refuses it: its own words name none."""
+    try:
+        yield
+    except SlurmError as error:
+        if read_refusal(error.stderr).refusal_class is RefusalClass.ACCOUNT:
+            account = directives.get("account")
+            sent = f"the account {account!r} was sent" if account else "no account was sent, Slurm took your default"
+            error.hint = f"{sent}; cluster.account.name or {ACCOUNT_VARIABLE} names another; {error.hint}"
+        raise
 
 
 def _refuse_missing_data(settings: TrainingSettings) -> None:

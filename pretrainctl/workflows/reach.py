@@ -59,9 +59,11 @@ def reach(run: RunFolder) -> Slurm:
             f"the Slurm of the run {run.record.name!r} is gone: there is no {slurm_conf}",
             hint="start that sandbox again, or launch the run anew",
         )
-    sandbox = Sandbox.of(Path(slurm_conf)) if slurm_conf else None
-    if sandbox is not None and not sandbox.runs:
-        raise _not_up(sandbox)
+    if slurm_conf:
+        sandbox = Sandbox(Path(slurm_conf).parent.parent)
+        is_its_own = sandbox.shape is not None and str(sandbox.layout.slurm_conf) == slurm_conf
+        if is_its_own and not sandbox.runs:
+            raise _not_up(sandbox)
     return slurm_at(slurm_conf)
 
 

@@ -16,9 +16,12 @@ import pytest
 
 from pretrainctl import catalog
 from pretrainctl.cli.main import app
+from pretrainctl.errors import InputError
 from pretrainctl.frameworks.checkpoint_gate import gate
 from pretrainctl.records import codec
 from pretrainctl.records.contract import End, ExitCode, Request, request_file, restart_dir
+from pretrainctl.sandbox import Shape
+from pretrainctl.sandbox.configuration import accounting_commands
 from pretrainctl.workflows.plan import make_plan
 from pretrainctl.workflows.render import render_bundle, write_bundle
 from tests.house.conftest import TOP
@@ -54,15 +57,64 @@ def test_the_recipes_of_the_readme_can_be_planned(tmp_path):
         assert render_bundle(plan, tmp_path / "run")[2].files["task.sh"]
 
 
-def test_the_profile_of_the_readme_extends_the_shipped_one(user_configuration):
-    (text,) = fenced(PROFILES, "yaml")
-    folder = user_configuration / "cluster_profiles"
-    folder.mkdir()
-    (folder / "sandbox.yaml").write_text(text, encoding="utf-8")
-    assert catalog.load_profile("sandbox").account.name == "project01"
-    plan = make_plan("quickstart", "sandbox")
-    assert (plan.directives["account"], plan.queue.name, plan.profile.signals.lead) == ("project01", "mine", 120)
+@pytest.fixture
+def saved_profiles(user_configuration):
+    """The README's profiles, under the names that it tells; their texts by name."""
+    texts = dict(
+        zip(re.findall(r"`\S*?([\w-]+)\.yaml`[^`]*\n?[^`]*`--cluster", PROFILES), fenced(PROFILES, "yaml"), strict=True)
+    )
+    (user_configuration / "cluster_profiles").mkdir()
+    for name, text in texts.items():
+        (user_configuration / "cluster_profiles" / f"{name}.yaml").write_text(text, encoding="utf-8")
+    return texts
+
+
+def test_the_profile_of_the_readme_extends_the_shipped_one(saved_profiles):
+    assert list(saved_profiles) == ["my-sandbox", "mycluster"]
+    plan = make_plan("quickstart", "my-sandbox")
+    assert (plan.profile.name, plan.queue.name, plan.profile.signals.lead) == ("my-sandbox", "mine", 120)
     assert plan.profile.environment["NCCL_DEBUG"].value == "WARN"
+
+
+@pytest.mark.parametrize("cluster", ["sandbox", "my-sandbox"])
+def test_the_profiles_of_the_readme_leave_the_tour_as_it_is(saved_profiles, cluster):
+    """What the tour submits is what the sandbox's Slurm takes: its account, and as many nodes as it has."""
+    readme = (TOP / "README.md").read_text(encoding="utf-8")
+    launch = re.search(
+        r"^\$ pretrainctl launch (\S+) --cluster sandbox --name first --set (\S+)$", readme, re.MULTILINE
+    )
+    plan = make_plan(launch[1], cluster, set_values=[launch[2]])
+    assert int(plan.directives["nodes"]) == 3
+    assert plan.queue.max_nodes is None or plan.queue.max_nodes >= Shape().nodes
+    known = [command[2] for command in accounting_commands("sandbox", user="ann") if command[:2] == ["add", "account"]]
+    assert plan.directives.get("account", known[0]) in known
+
+
+def test_the_whole_profile_of_the_readme_plans_what_is_shipped(saved_profiles, tmp_path):
+    assert "extends" not in saved_profiles["mycluster"]
+    plan = make_plan("llama-1b", "mycluster", directory=tmp_path)
+    assert (plan.queue.name, plan.directives["partition"], plan.directives["gres"]) == ("gpu", "gpu", "gpu:4")
+    assert render_bundle(plan, tmp_path / "run")[2].files["job.sbatch"]
+
+
+def test_a_short_profile_is_told_of_the_whole_one(saved_profiles, user_configuration):
+    path = user_configuration / "cluster_profiles" / "mycluster.yaml"
+    for least in yaml_without_each_key(saved_profiles["mycluster"]):
+        path.write_text(least, encoding="utf-8")
+        with pytest.raises(InputError, match="is missing"):
+            catalog.load_profile("mycluster")
+    path.write_text("name: mycluster\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"the keys provenance, queues, account, .* are missing") as caught:
+        catalog.load_profile("mycluster")
+    assert "extends: NAME" in caught.value.hint
+    assert "cluster_profiles/README.md" in caught.value.hint
+
+
+def yaml_without_each_key(text):
+    """A profile less each of its keys at the top in turn: the README shows none that could be left out."""
+    parts = re.split(r"^(?=\w)", text, flags=re.MULTILINE)[1:]
+    for left_out in parts:
+        yield "".join(part for part in parts if part is not left_out)
 
 
 class OwnRun:

@@ -21,7 +21,14 @@ from pretrainctl.workflows.plan.environment import check_recipe_environment
 from pretrainctl.workflows.plan.estimate import estimate
 from pretrainctl.workflows.plan.geometry import geometry
 from pretrainctl.workflows.plan.queues import check_chain, choose_queue
-from pretrainctl.workflows.plan.resources import check_account, count_cpus, count_gpus, directives, warn_of_idle_gpus
+from pretrainctl.workflows.plan.resources import (
+    check_account,
+    count_cpus,
+    count_gpus,
+    directives,
+    warn_of_idle_gpus,
+    warn_of_other_account,
+)
 from pretrainctl.workflows.plan.site import check_storage, site_environment
 from pretrainctl.workflows.plan.storage import check_local_folders, warn_of_full_storage
 
@@ -59,6 +66,7 @@ def make_plan(
     notes = list(where.caveats)
     warnings: list[str] = []
     check_account(where)
+    warn_of_other_account(cluster, where, warnings)
     queue = choose_queue(what, where, notes)
     ranks = geometry(what, where, notes)
     gpus = count_gpus(what, where, ranks.tasks_per_node)

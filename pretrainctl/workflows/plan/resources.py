@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 from pretrainctl import catalog
 from pretrainctl.errors import InputError
 from pretrainctl.schema import ClusterProfile, Estimate, Geometry, Queue, Recipe
 from pretrainctl.units import show_estimate, slurm_time
 
-__all__ = ["check_account", "count_cpus", "count_gpus", "directives", "warn_of_idle_gpus"]
+__all__ = ["check_account", "count_cpus", "count_gpus", "directives", "warn_of_idle_gpus", "warn_of_other_account"]
 
 
 def check_account(profile: ClusterProfile) -> None:
@@ -23,6 +25,16 @@ def check_account(profile: ClusterProfile) -> None:
         f"`account: {{name: NAME}}` in a profile of your own that `extends: {profile.name}`"
         + ("" if profile.families else too),
     )
+
+
+def warn_of_other_account(cluster: str, profile: ClusterProfile, warnings: list[str]) -> None:
+    """Say where a variable of the shell charges another account than the one that the profile names."""
+    given = os.environ.get(catalog.ACCOUNT_VARIABLE)
+    if not given or profile.account.name != given:  # none, or a setting goes before it
+        return
+    own = catalog.replaced_account(cluster)
+    if own:
+        warnings.append(f"the account {given} of the variable {catalog.ACCOUNT_VARIABLE} replaces {own}")
 
 
 def count_gpus(recipe: Recipe, profile: ClusterProfile, ranks_per_node: int) -> int:

@@ -67,13 +67,13 @@ REFUSALS = [
         "llama-8b",
         "leonardo",
         ["cluster.chain.sbatch_inside=no", "chain.strategy=inside"],
-        ["sbatch does not work inside jobs", "CINECA"],
+        ["sbatch does not work inside jobs", "(--set cluster.chain.sbatch_inside)"],
     ),
     (
         "llama-8b",
         "leonardo",
         ["cluster.storage=[{name: node disk, path: /local, lasts: job}]", "checkpoint.directory=/local/ckpt"],
-        ["/local/ckpt", "erased when the job ends", "CINECA"],
+        ["/local/ckpt", "erased when the job ends", "(--set cluster.storage)"],
     ),
     # what does not depend on a site: the numbers that contradict each other
     ("llama-8b", "jupiter", ["resources.nodes=33"], ["512", "2 x", "132 data-parallel ranks", "not divisible by 264"]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from pretrainctl.sandbox import Sandbox, Shape, daemons, machine
 from pretrainctl.sandbox.layout import Settings, save
 from pretrainctl.sandbox.processes import Process
 from pretrainctl.workflows import control, lint, nodes, place, reach
+from pretrainctl.workflows.check_cluster import check_cluster
 from pretrainctl.workflows.explain import explain
 from pretrainctl.workflows.plan import make_plan
 from pretrainctl.workflows.reconcile import reconcile
@@ -107,11 +109,12 @@ def test_a_sandbox_without_its_controller_is_not_down(
     assert reach.reach(RunFolder(run))
 
 
-def test_the_configuration_of_another_slurm_is_no_sandbox(tmp_path: Path) -> None:
-    conf = tmp_path / "etc" / "slurm.conf"
-    conf.parent.mkdir()
+def test_the_configuration_of_another_slurm_is_no_sandbox(run: Path, tmp_path: Path) -> None:
+    conf = tmp_path / "slurm" / "etc" / "slurm.conf"
+    conf.parent.mkdir(parents=True)
     conf.touch()
-    assert Sandbox.of(conf) is None
+    codec.write(run / "run.json", replace(RunFolder(run).record, slurm_conf=str(conf)))
+    assert reach.reach(RunFolder(run))
 
 
 def test_the_list_of_nodes_is_read_and_forgiven_while_the_sandbox_is_down(run: Path, sandbox: Sandbox) -> None:
@@ -125,6 +128,11 @@ def test_the_list_of_nodes_is_read_and_forgiven_while_the_sandbox_is_down(run: P
     assert told.notes == (f"jobs that wait were not told: the sandbox in {sandbox.root} is not up",)
     with pytest.raises(MissingError, match="is not up"):
         nodes.exclude(["node02"], "sandbox", reason="x", seconds=60)
+
+
+def test_a_profile_is_compared_with_no_other_slurm(sandbox: Sandbox) -> None:
+    with pytest.raises(MissingError, match=f"the sandbox in {sandbox.root} is not up"):
+        check_cluster("sandbox")
 
 
 def test_without_a_sandbox_its_list_has_no_name(sandbox: Sandbox) -> None:
