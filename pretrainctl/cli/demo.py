@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
 
 def demo(
     folder: Annotated[
-        Path | None, typer.Option(help="Work in this folder and leave it; default: a temporary one.")
+        Path | None, typer.Option(metavar="DIR", help="Work in this folder and leave it; default: a temporary one.")
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the sandbox up at the end.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Install missing packages without asking.")] = False,

@@ -32,12 +32,15 @@ def drill(
     cluster: Annotated[
         str | None,
         typer.Option(
-            "--cluster", "-c", help="Play those of an own job on this cluster; default: a sandbox of its own."
+            "--cluster",
+            "-c",
+            metavar="NAME",
+            help="Play those of an own job on this cluster; default: a sandbox of its own.",
         ),
     ] = None,
     show_list: Annotated[bool, typer.Option("--list", help="List the faults and play none.")] = False,
     folder: Annotated[
-        Path | None, typer.Option(help="Work in this folder and leave it; default: a temporary one.")
+        Path | None, typer.Option(metavar="DIR", help="Work in this folder and leave it; default: a temporary one.")
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the folder, and the sandbox up, at the end.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing: install packages, spend node-hours.")] = False,

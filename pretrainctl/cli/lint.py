@@ -25,7 +25,9 @@ def lint(
     scripts: Annotated[list[Path], typer.Argument(metavar="SCRIPT...", help="Batch scripts.")],
     cluster: Annotated[
         str | None,
-        typer.Option("--cluster", "-c", help="Check this site's rules too; default: where we are, if known."),
+        typer.Option(
+            "--cluster", "-c", metavar="NAME", help="Check this site's rules too; default: where we are, if known."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

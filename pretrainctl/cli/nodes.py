@@ -24,7 +24,9 @@ app = typer.Typer(
 )
 
 Names = Annotated[list[str], typer.Argument(metavar="NODE...", help="Nodes as Slurm lists them: node[02-03].")]
-Cluster = Annotated[str | None, typer.Option("--cluster", "-c", help="Cluster profile; default: where we are.")]
+Cluster = Annotated[
+    str | None, typer.Option("--cluster", "-c", metavar="NAME", help="Cluster profile; default: where we are.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -66,8 +68,8 @@ def list_nodes(
 @app.command()
 def exclude(
     nodes: Names,
-    reason: Annotated[str, typer.Option(help="Why, for those who read the list.")],
-    how_long: Annotated[str, typer.Option("--for", help="How long: 12h, 7d.")] = "24h",
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why, for those who read the list.")],
+    how_long: Annotated[str, typer.Option("--for", metavar="DURATION", help="How long: 12h, 7d.")] = "24h",
     cluster: Cluster = None,
     as_json: Json = False,
 ) -> None:
@@ -80,7 +82,7 @@ def exclude(
 @app.command()
 def forgive(
     nodes: Names,
-    reason: Annotated[str, typer.Option(help="Why, for those who read the list.")] = "",
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why, for those who read the list.")] = "",
     cluster: Cluster = None,
     as_json: Json = False,
 ) -> None:

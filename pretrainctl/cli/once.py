@@ -1,7 +1,9 @@
-"""Options that may come once, and came again: the last would win in silence."""
+"""Commands as ours behave: an option that came again is refused, since the last would win in silence; help without
+types of Python."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import Any
 
@@ -19,6 +21,8 @@ class OnceGroup(typer.core.TyperGroup):
         """The command that is asked for, as always; InputError where one of its options is given again."""
         name, command, rest = super().resolve_command(ctx, args)
         if command is not None:
+            for parameter in (one for one in command.params if one.param_type_name == "argument"):
+                _hide_type(parameter)
             own = command.context_class(command, info_name=name, parent=ctx)
             own.resilient_parsing = True  # what cannot be parsed is told when it is parsed for good
             # The parser consumes what it is given.
@@ -30,6 +34,17 @@ class OnceGroup(typer.core.TyperGroup):
                         hint="give it once",
                     )
         return name, command, rest
+
+
+def _hide_type(parameter: Any) -> None:
+    """Help says what an argument is, and not which type of Python it becomes (`RUN <str>`)."""
+    told = parameter.get_help_record
+
+    def record(context: Any) -> tuple[str, str] | None:
+        found: tuple[str, str] | None = told(context)
+        return None if found is None else (re.sub(r" <.*>$", "", found[0]), found[1])
+
+    parameter.get_help_record = record
 
 
 def _comes_once(parameter: Any) -> bool:

@@ -19,14 +19,20 @@ def register(app: typer.Typer) -> None:
 
 
 def pack(
-    cluster: Annotated[str, typer.Option("--cluster", "-c", help="Cluster profile; its node.arch decides.")],
+    cluster: Annotated[
+        str, typer.Option("--cluster", "-c", metavar="NAME", help="Cluster profile; its node.arch decides.")
+    ],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Folder, or .tar.gz, to write; default: an archive in this folder."),
+        typer.Option(
+            "--output", "-o", metavar="PATH", help="Folder, or .tar.gz, to write; default: an archive in this folder."
+        ),
     ] = None,
     python: Annotated[
         str | None,
-        typer.Option("--python", help="Python version on the cluster; default: that of the profile's modules."),
+        typer.Option(
+            "--python", metavar="X.Y", help="Python version on the cluster; default: that of the profile's modules."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

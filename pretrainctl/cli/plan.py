@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 Recipe = Annotated[str, typer.Argument(metavar="RECIPE", help="Name or path of a recipe.")]
-Cluster = Annotated[str | None, typer.Option("--cluster", "-c", help="Cluster profile; default: where we are.")]
+Cluster = Annotated[
+    str | None, typer.Option("--cluster", "-c", metavar="NAME", help="Cluster profile; default: where we are.")
+]
 Sets = Annotated[
     list[str] | None,
-    typer.Option("--set", help="Override a value: key.path=value, or cluster.key.path=value."),
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a value: key.path=value, or cluster.key.path=value."),
 ]
-Name = Annotated[str | None, typer.Option("--name", help="Name of the run; default: the recipe's.")]
+Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help="Name of the run; default: the recipe's.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -47,8 +49,10 @@ def plan(
     view.print_pairs(_describe(made))
     for warning in filter(None, (made.blocked, *made.warnings)):
         view.note(f"warning: {warning}")
+    speed = made.estimate.speed
     for note in made.notes:
-        view.note(f"note: {note}")
+        # A launch shows the notes without the table, which has the speed.
+        view.note(f"note: {note if speed is None else note.replace(str(speed), 'the speed above')}")
 
 
 def render(
@@ -57,7 +61,8 @@ def render(
     set_values: Sets = None,
     name: Name = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write all files of the bundle into this folder.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="DIR", help="Write all files of the bundle into this folder."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -95,7 +100,9 @@ def explain(recipe: Recipe, cluster: Cluster = None, set_values: Sets = None, as
 
 def diff(
     recipe: Recipe,
-    cluster: Annotated[list[str], typer.Option("--cluster", "-c", help="Give it twice: the two to compare.")],
+    cluster: Annotated[
+        list[str], typer.Option("--cluster", "-c", metavar="NAME", help="Give it twice: the two to compare.")
+    ],
     set_values: Sets = None,
     as_json: Json = False,
 ) -> None:
@@ -186,10 +193,9 @@ def _describe(plan: Plan) -> list[tuple[str, str]]:
         jobs = ""
     first = estimate.checkpoint_alone_bytes
     alone = f" ({show_size(first)} of it by the first rank alone)" if first and geometry.nodes > 1 else ""
-    checkpoints = (
-        f"every {plan.recipe.checkpoint.every_steps} steps, {show_size(estimate.checkpoint_bytes)} each{alone}, "
-        f"{show_duration(estimate.checkpoint_seconds)} to write at the {estimate.checkpoint_basis} rate"
-    )
+    checkpoints = f"every {plan.recipe.checkpoint.every_steps} steps, {show_size(estimate.checkpoint_bytes)} each"
+    if estimate.checkpoint_basis == "given":  # of an assumed rate a note says it
+        checkpoints += f"{alone}, {show_duration(estimate.checkpoint_seconds)} to write at the given rate"
     accounting, units = plan.profile.accounting, estimate.site_units_per_job
     charged = f"{units:.0f} {accounting.unit} a job at most" if accounting and units is not None else ""
     if charged and units is not None and estimate.node_hours is not None:

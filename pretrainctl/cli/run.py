@@ -23,8 +23,10 @@ __all__ = ["register"]
 
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="Name or folder of a run.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Cluster = Annotated[str | None, typer.Option("--cluster", "-c", help="Cluster profile; default: where we are.")]
-Sets = Annotated[list[str] | None, typer.Option("--set", help="Override a value: key.path=value.")]
+Cluster = Annotated[
+    str | None, typer.Option("--cluster", "-c", metavar="NAME", help="Cluster profile; default: where we are.")
+]
+Sets = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a value.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -38,14 +40,14 @@ def register(app: typer.Typer) -> None:
 def launch(
     recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="Name or path of a recipe.")],
     cluster: Cluster = None,
-    name: Annotated[str | None, typer.Option(help="Name of the run; default: the recipe's and the time.")] = None,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Default: the recipe's and the time.")] = None,
     set_values: Sets = None,
-    mail_type: Annotated[str | None, typer.Option(help="As sbatch's: BEGIN, END, FAIL ...")] = None,
-    mail_user: Annotated[str | None, typer.Option(help="As sbatch's.")] = None,
+    mail_type: Annotated[str | None, typer.Option(metavar="TYPES", help="As sbatch's: BEGIN, END, FAIL ...")] = None,
+    mail_user: Annotated[str | None, typer.Option(metavar="USER", help="As sbatch's.")] = None,
     test_only: Annotated[
         bool, typer.Option("--test-only", help="Ask Slurm whether it would take the job, and when; submit nothing.")
     ] = False,
-    ask_above: Annotated[float, typer.Option(help="Ask before more node-hours than this, as estimated.")] = 100.0,
+    ask_above: Annotated[float, typer.Option(metavar="HOURS", help="Ask before more node-hours.")] = 100.0,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -195,9 +197,9 @@ def _with_user_name(state: str) -> str:
 def logs(
     name: RunName,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as lines come, over restarts.")] = False,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Last lines to print.")] = 40,
-    attempt: Annotated[int | None, typer.Option(help="Of this attempt.")] = None,
-    restart: Annotated[int | None, typer.Option(help="Of this restart.")] = None,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, metavar="N", help="Last lines to print.")] = 40,
+    attempt: Annotated[int | None, typer.Option(metavar="N", help="Of this attempt.")] = None,
+    restart: Annotated[int | None, typer.Option(metavar="N", help="Of this restart.")] = None,
     as_json: Json = False,
 ) -> None:
     """The training log: its last lines, or followed over restarts and attempts."""
@@ -307,9 +309,10 @@ def reconcile(
         for outcome in found.outcomes:
             print(f"{outcome.run}: {outcome.message}")
         if found.over:
-            view.note(f"{found.over} other runs are finished or stopped")
+            other = "other " if found.outcomes else ""
+            view.note(f"{found.over} {other}run{'s are' if found.over > 1 else ' is'} finished or stopped")
     for problem in found.problems:
-        view.note(f"problem: {problem}")
+        view.note(f\"problem: {problem}\")
     if found.unknown:
         raise typer.Exit(SlurmError.exit_code)
 

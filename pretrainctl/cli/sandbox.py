@@ -27,7 +27,9 @@ app = typer.Typer(
 
 Root = Annotated[
     Path | None,
-    typer.Option("--root", help="Folder of the sandbox; default: $PRETRAINCTL_SANDBOX, or one in ~/.local/state."),
+    typer.Option(
+        "--root", metavar="DIR", help="Folder of the sandbox; default: $PRETRAINCTL_SANDBOX, or one in ~/.local/state."
+    ),
 ]
 Node = Annotated[str, typer.Argument(metavar="NAME", help="Name of a node: node01 ...")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -35,8 +37,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 @app.command()
 def up(
-    nodes: Annotated[int | None, typer.Option(help="Nodes; default: as last time, or 4.")] = None,
-    gpus: Annotated[int | None, typer.Option(help="GPUs that a node claims; default: as last time, or 4.")] = None,
+    nodes: Annotated[int | None, typer.Option(metavar="N", help="Nodes; default: as last time, or 4.")] = None,
+    gpus: Annotated[
+        int | None, typer.Option(metavar="N", help="GPUs that a node claims; default: as last time, or 4.")
+    ] = None,
     root: Root = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Install missing packages without a question.")] = False,
     as_json: Json = False,

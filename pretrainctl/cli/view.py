@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import sys
 import time
@@ -46,15 +47,21 @@ def _finite(value: Any) -> Any:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table on stdout; one line a row however narrow the place, so that it can be cut and grepped."""
+    """A table on stdout; one line a row however narrow the place, so that it can be cut and grepped.
+
+    Without a terminal nothing is cut, unless COLUMNS says how much room there is.
+    """
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     shown = [tuple(row) for row in rows]
-    console = Console(width=None if sys.stdout.isatty() else 400, highlight=False)
     # Where the place is narrow, only the last column is cut: rich would take from every column.
     taken = sum(max(len(row[index]) for row in [tuple(columns), *shown]) + 2 for index in range(len(columns) - 1))
+    least = taken + len(columns[-1])
+    given = os.environ.get("COLUMNS", "")
+    piped = max(least, int(given) if given.isdecimal() and int(given) else 400)
+    console = Console(width=None if sys.stdout.isatty() else piped, highlight=False)
     room = max(len(columns[-1]), console.width - taken)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
@@ -82,7 +89,7 @@ def describe_summary(summary: Summary) -> list[tuple[str, str]]:
         ("tokens", f"{summary.tokens:,}"),
         ("loss", show_number(summary.loss, ".4f")),
         ("tokens/s", show_number(summary.tokens_per_second, ",.0f")),
-        ("step time", show_number(summary.step_seconds, ".3f") + " s"),
+        ("step time", "-" if summary.step_seconds is None else f"{summary.step_seconds:.3f} s"),
         ("starts", str(summary.starts)),
         ("start-up", ", ".join(f"{seconds:.1f} s" for seconds in summary.startup_seconds)),
         ("steps done twice", str(summary.steps_repeated)),

@@ -161,6 +161,10 @@ class _Case:
             return None
         if diagnosis.failure_class in _CANCELLED_LOOKS_LIKE and self._is_cancelled(owner):
             diagnosis = self._as_wished(diagnosis)
+        if diagnosis.failure_class == FailureClass.STOPPED.value:
+            asked = [event.message for event in self.events if event.kind == "stop_requested"]
+            facts = (*(f"ledger: {text}" for text in asked[-1:]), *diagnosis.evidence)
+            diagnosis = replace(diagnosis, evidence=facts)
         return replace(
             _finding(diagnosis, self.launch.recovery),
             run=self.run.record.name,
@@ -190,7 +194,7 @@ class _Case:
         # Of an attempt that was taken away by this, what it did not know is no news.
         cut = self.state.open_attempt is not None and diagnosis.failure_class == FailureClass.UNKNOWN.value
         message = said if cut else f"{diagnosis.message}; {said}"
-        return replace(diagnosis, failure_class=kind, message=message, evidence=evidence)
+        return replace(diagnosis, failure_class=kind, message=message, evidence=evidence, hint="")
 
     def _ending(self, owner: AttemptRecord) -> list[str]:
         """That the cancelled job has not ended yet."""

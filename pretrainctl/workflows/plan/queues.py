@@ -111,6 +111,5 @@ def check_chain(recipe: Recipe, profile: ClusterProfile, queue: Queue, notes: li
         )
     if chain.sbatch_inside == "unknown":
         notes.append(
-            f"whether sbatch works inside jobs of {profile.name} is unknown, so {jobs} jobs are queued at launch; "
-            "`pretrainctl reconcile` on a login node tops them up"
+            f"whether sbatch works inside jobs of {profile.name} is unknown, so {jobs} jobs are queued at launch"
         )

@@ -211,6 +211,7 @@ def test_a_cancel_is_known_from_the_ledger_before_slurm_has_ended_the_job(run: R
     found = examine_run("a")
     assert (found.failure_class, found.message, found.restart) == ("user_cancel", "cancelled by command", 1)
     assert found.evidence[0] == "ledger: cancelled by command"
+    assert found.hint == "`pretrainctl resume` goes on"
     assert not any("Terminated" in line for line in found.evidence)
     assert found.notes == ("job 7 is still COMPLETING: Slurm's own word on its end is missing",)
     slurm_says((7, "CANCELLED by 1000", JobClass.USER_CANCEL))
@@ -245,6 +246,8 @@ def test_a_wanted_stop_rests_on_the_request_and_the_end_record(run: Run) -> None
     found = examine_run("a", 1, 1)
     assert found.failure_class == "stopped"
     assert found.evidence == ("end record: checkpointed at step 5", "request sent: save_and_exit (stop)")
+    ledger.append(run.path, "stop_requested", "stop asked for: save, then end")
+    assert examine_run("a", 1, 1).evidence == ("ledger: stop asked for: save, then end", *found.evidence)
 
 
 def test_the_job_s_log_blames_no_node_of_an_earlier_start(run: Run) -> None:
