@@ -309,7 +309,7 @@ def reconcile(
         if found.over:
             view.note(f"{found.over} other runs are finished or stopped")
     for problem in found.problems:
-        view.note(f"problem: {problem}")
+        view.note(f"warning: {problem}")
     if found.unknown:
         raise typer.Exit(SlurmError.exit_code)
 
