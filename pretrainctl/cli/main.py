@@ -93,9 +93,13 @@ def _open_closed_streams() -> None:
 
 
 def _print_anything() -> None:
-    """A terminal of another encoding than UTF-8 shows the code of what it lacks, and ends no command."""
+    """A terminal of another encoding than UTF-8 shows the code of what it lacks, and ends no command.
+
+    Under the locales C and C.UTF-8 Python's own handler, surrogateescape, prints the bytes of a name that is no text,
+    and fails for other lone surrogates: the code of both is shown, as under any other locale.
+    """
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in {"strict", "surrogateescape"}:
             stream.reconfigure(errors="backslashreplace")
 
 

@@ -312,7 +312,7 @@ def reconcile(
             other = "other " if found.outcomes else ""
             view.note(f"{found.over} {other}run{'s are' if found.over > 1 else ' is'} finished or stopped")
     for problem in found.problems:
-        view.note(f\"problem: {problem}\")
+        view.note(f"warning: {problem}")
     if found.unknown:
         raise typer.Exit(SlurmError.exit_code)
 

@@ -108,7 +108,12 @@ def read(kind: type[T], path: Path) -> T:
     """
     try:
         return from_json(kind, json.loads(_text(path)))
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise LedgerError(
+            f"{path} cannot be read: {error.strerror or error}",
+            hint="restore it where it is gone, else look at its permissions and its file system",
+        ) from error
+    except ValueError as error:
         raise LedgerError(f"{path} cannot be read: {error}", hint="restore the file, or move it aside") from error
     except RecursionError as error:
         raise LedgerError(

@@ -14,27 +14,33 @@ from pretrainctl.records.launch import AddressRule
 __all__ = ["expand", "fold", "master_address", "master_port", "resolve"]
 
 _NO_NODES = ("", "none", "none assigned", "(null)", "n/a")
-_RANGE = re.compile(r"([0-9]+)(?:-([0-9]+))?")
+_PART = re.compile(r"(?:\[[^\[\]]*\]?|[^,\s\[])+")
+"""What stands between commas and blanks, but for those inside brackets."""
+_RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 _NUMBERED = re.compile(r"(.*?)([0-9]{1,15})")
 _MOST_HOSTS = 65536
+"""Of one list: several times what the largest cluster has."""
+_LONGEST_NAME = 255
+"""Characters of a host; a name in the DNS has no more."""
+_LONG_NUMBER = re.compile(r"[0-9]{19}")
+"""Slurm keeps the number of a name in 64 bits, and makes n18446744073709551615 of one with a greater number (seen with
+22.05)."""
 
 
 def expand(text: str) -> tuple[str, ...]:
     """The hosts of a list like `as01r1b[01-03,07],lrdn0041`, in order, repeats and leading zeros kept.
 
     The leftmost bracket varies slowest, as in `scontrol show hostnames`. `None assigned` and `(null)` are no
-    hosts. A list that cannot be read is an InputError.
+    hosts. A list that cannot be read is an InputError, and so is one of too many hosts, or of impossible names.
     """
     if text.strip().lower() in _NO_NODES:
         return ()
-    return tuple(host for part in _split(text) for host in _expand_one(part, text))
-
-
-def _split(text: str) -> Iterator[str]:
-    # At commas and blanks, but not at those inside brackets.
-    for part in re.split(r"[,\s]+(?![^\[]*\])", text.strip()):
-        if part:
-            yield part
+    hosts: list[str] = []
+    for part in _PART.findall(text):
+        hosts += _expand_one(part, text)
+        if len(hosts) > _MOST_HOSTS:
+            raise _too_many(text)
+    return tuple(hosts)
 
 
 def _expand_one(part: str, text: str) -> Iterator[str]:
@@ -42,27 +48,47 @@ def _expand_one(part: str, text: str) -> Iterator[str]:
     if any("[" in piece or "]" in piece for piece in pieces):
         raise _unreadable(text)
     # Pieces alternate: text, inside of a bracket, text, ... A host is one choice of each.
-    choices = [tuple(_expand_ranges(piece, text)) if index % 2 else (piece,) for index, piece in enumerate(pieces)]
+    choices = [_expand_ranges(piece, text) if index % 2 else [piece] for index, piece in enumerate(pieces)]
     if math.prod(len(choice) for choice in choices) > _MOST_HOSTS:
-        raise _unreadable(text)
+        raise _too_many(text)
     for chosen in itertools.product(*choices):
-        yield "".join(chosen)
+        name = "".join(chosen)
+        if len(name) > _LONGEST_NAME or _LONG_NUMBER.search(name):
+            raise InputError(
+                f"{_cut(name)!r} is no name of a node: at most {_LONGEST_NAME} characters, and 18 digits in a row",
+                hint="write the list as node[01-03],other7",
+            )
+        yield name
 
 
-def _expand_ranges(inside: str, text: str) -> Iterator[str]:
+def _expand_ranges(inside: str, text: str) -> list[str]:
+    found: list[str] = []
     for item in inside.split(","):
         match = _RANGE.fullmatch(item.strip())
         if match is None:
             raise _unreadable(text)
         first, last = match[1], match[2] or match[1]
-        if not 0 <= int(last) - int(first) < _MOST_HOSTS:
+        if int(last) < int(first):
             raise _unreadable(text)
-        for number in range(int(first), int(last) + 1):
-            yield str(number).zfill(len(first))
+        if len(found) + int(last) - int(first) >= _MOST_HOSTS:
+            raise _too_many(text)
+        found += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
+    return found
 
 
 def _unreadable(text: str) -> InputError:
-    return InputError(f"{text!r} is not a node list", hint="write it as node[01-03],other7")
+    return InputError(f"{_cut(text)!r} is not a node list", hint="write it as node[01-03],other7")
+
+
+def _too_many(text: str) -> InputError:
+    return InputError(
+        f"{_cut(text)!r} names more than {_MOST_HOSTS} nodes, and no cluster has so many",
+        hint="name them in several commands",
+    )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"
 
 
 def fold(names: Sequence[str]) -> str:

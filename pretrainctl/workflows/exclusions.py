@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
+import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pretrainctl.catalog import expand_home
-from pretrainctl.errors import InputError, PretrainctlError
+from pretrainctl.errors import InputError
 from pretrainctl.health.entries import LIST_VARIABLE, ExclusionList
 from pretrainctl.health.exclusion import ListedNode, lifetime, listed, scrub, to_avoid
 from pretrainctl.records.launch import Launch
@@ -37,6 +39,8 @@ __all__ = [
 _FOLDER = ".nodes"
 _MOST_EVIDENCE = 8
 _MOST_SHOWN = 5
+_PATIENCE = 10.0
+"""Seconds that a job waits for the list, which may lie in a file system that does not answer."""
 _NODES_OF = {"node_dead": "node", "batch_host_lost": "node", "node_listed": "node", "decided": "exclude"}
 """Events of a run that say which nodes its jobs are kept off, and under which key."""
 
@@ -75,14 +79,15 @@ def avoid(slurm: Slurm, nodes: ExclusionList, launch: Launch, *, partition: str 
     """What a new job keeps off by a list.
 
     `own` is the script's own list of nodes to exclude, which stays: sbatch takes one list only. As many nodes are
-    avoided as others in service are left for the job; where that cannot be known, none.
+    avoided as others in service are left for the job; where that cannot be known, none. A list is a preference: nothing
+    that is wrong with it ends a launch or an attempt, or keeps it for long.
     """
     try:
-        entries, problems = nodes.read()
+        entries, problems = _read(nodes)
         wanted = to_avoid(listed(entries), time.time())
         script = expand(own)  # stays, whatever is left
         if not wanted:
-            return Avoided(message="; ".join(problems))
+            return Avoided(message=_few(problems))
         if "/" in own:
             return Avoided(
                 message=f"the node exclusion list is not used: the script excludes the nodes of a file, {own}"
@@ -90,12 +95,12 @@ def avoid(slurm: Slurm, nodes: ExclusionList, launch: Launch, *, partition: str 
         names = [node.node for node in wanted if node.node not in script]
         states, partitions = slurm.partition_nodes(partition or "")
         possible = choose(states, partitions, launch.srun.nodes + launch.spares, script, names)
-    except (PretrainctlError, OSError) as error:
-        return Avoided(message=f"the node exclusion list is not used: {error}")
+    except Exception as error:  # noqa: BLE001 - whatever it is: no attempt dies before it has a successor
+        return Avoided(message=f"the node exclusion list is not used: {str(error) or type(error).__name__}")
     kept = tuple(node for node in wanted if node.node in possible)
     here = {node.name for node in states}
     left = [node.node for node in wanted if node.node in here and node.node not in (*possible, *script)]
-    said = list(problems)
+    said = [_few(problems)] if problems else []
     if kept:
         more = f" and {len(kept) - _MOST_SHOWN} more" if len(kept) > _MOST_SHOWN else ""
         said.append(f"kept off {', '.join(map(_show, kept[:_MOST_SHOWN]))}{more}")
@@ -103,6 +108,31 @@ def avoid(slurm: Slurm, nodes: ExclusionList, launch: Launch, *, partition: str 
         said.append(f"may get {fold(left)} of the node exclusion list: too few others are in service")
     option = fold(sorted({*script, *possible}))
     return Avoided((f"--exclude={option}",) if kept else (), possible, "; ".join(said))
+
+
+def _read(nodes: ExclusionList) -> tuple[dict[str, ExclusionEntry], tuple[str, ...]]:
+    """The list, as its `read` returns it; TimeoutError, an OSError, where the file system does not answer."""
+    answer: queue.SimpleQueue[tuple[dict[str, ExclusionEntry], tuple[str, ...]] | Exception] = queue.SimpleQueue()
+
+    def work() -> None:
+        try:
+            answer.put(nodes.read())
+        except Exception as error:  # noqa: BLE001 - raised again where it is waited for
+            answer.put(error)
+
+    threading.Thread(target=work, name="list", daemon=True).start()
+    try:
+        found = answer.get(timeout=_PATIENCE)
+    except queue.Empty:
+        raise TimeoutError(f"{nodes.path} did not answer within {_PATIENCE:g} s") from None
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+def _few(problems: Sequence[str]) -> str:
+    more = f"; and {len(problems) - _MOST_SHOWN} more" if len(problems) > _MOST_SHOWN else ""
+    return "; ".join(problems[:_MOST_SHOWN]) + more
 
 
 def _show(node: ListedNode) -> str:
@@ -149,10 +179,10 @@ def _now_and_ever(run: RunFolder, first: Sequence[str] = ()) -> tuple[tuple[str,
     """Nodes to keep off now: those that people listed, then `first`, then the others. And all that the list ever named
     and the script does not. Where the list cannot be read, `first` is all that is known."""
     try:
-        entries, _ = list_of(run).read()
-    except OSError:
+        entries, _ = _read(list_of(run))
+        nodes = to_avoid(listed(entries), time.time())
+    except Exception:  # noqa: BLE001 - as in `avoid`, which says what it was
         return tuple(first), frozenset()
-    nodes = to_avoid(listed(entries), time.time())
     by_people = [node.node for node in nodes if node.by_person]
     wanted = tuple(dict.fromkeys((*by_people, *first, *(node.node for node in nodes))))
     own: tuple[str, ...] = ()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from pretrainctl.runs.folder import RunFolder
 from pretrainctl.sandbox import Sandbox
+from pretrainctl.workflows.exclusions import list_of
 from tests.sandbox.training_runs import Site, TrainingRun, wait_until
 
 pytestmark = pytest.mark.usefixtures("sandbox")
@@ -134,17 +137,25 @@ def test_a_loss_that_is_not_a_number_stops_the_run(site: Site) -> None:
     assert run.status()["phase"] == "failed"
 
 
-def test_a_night_is_not_lost_to_an_empty_event(site: Site, sandbox: Sandbox) -> None:
+def test_a_night_is_not_lost_to_an_empty_event_and_a_list_of_nonsense(site: Site, sandbox: Sandbox) -> None:
     run = launch(site, "empty-event", steps=60)
     run.wait_for_step(13)
     host = run.events("claimed")[0].message.split()[-1]
     victim = next(node for node in run.events("restart_started")[0].data["nodes"] if node != host)
     event = run.folder / "attempts" / "0001" / "events" / "000002.json"
     event.write_text("")
+    listed = list_of(RunFolder(run.folder)).path
+    listed.mkdir(parents=True, exist_ok=True)
+    nonsense = [listed / "nested.json", listed / "pipe.json"]
+    nonsense[0].write_text("[" * 200_000)
+    os.mkfifo(nonsense[1])
     sandbox.kill_node(victim)
     wait_until(event.with_name("000002.json.unreadable").exists, 90, "the attempt to set it aside")
     run.wait_for_finish()
     assert "000002.json.unreadable" in run.events("set_aside")[0].message
+    assert "nested too deep" in run.events("chained")[-1].message
+    for path in nonsense:
+        path.unlink()
     assert run.first_step_of(2) == run.last_save(before=2) + 1
 
 

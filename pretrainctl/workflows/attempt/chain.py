@@ -7,14 +7,14 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from pretrainctl.errors import CommandError, SlurmError
+from pretrainctl.errors import CommandError, PretrainctlError, SlurmError
 from pretrainctl.records.launch import Launch
 from pretrainctl.records.run import EventKind
 from pretrainctl.runs.folder import RunFolder
 from pretrainctl.slurm.client import Slurm
 from pretrainctl.slurm.refusals import read_refusal
 from pretrainctl.workflows.attempt.context import Attempt
-from pretrainctl.workflows.attempt.patience import Patience, say
+from pretrainctl.workflows.attempt.patience import Patience, say, tell_fault
 from pretrainctl.workflows.exclusions import avoid_at_submit, push
 
 __all__ = ["Chain"]
@@ -68,6 +68,8 @@ class Chain:
         except CommandError as error:
             self._refused = bool(error.stderr) and read_refusal(error.stderr).spoke
             self._say("chain_refused", f"no chained job: {error}", {"stderr": error.stderr[-2000:]})
+        except Exception as error:  # noqa: BLE001 - this attempt may train all the same
+            self._say("chain_refused", f"no chained job: {tell_fault(error)}")
 
     def tick(self) -> None:
         """Try again where no chained job could be queued, with growing pauses."""
@@ -81,8 +83,9 @@ class Chain:
         if self._missing and not self._refused:
             try:
                 patience.until("Slurm to take the chained job", self._queue)
-            except CommandError as error:
-                self._say("note", f"nothing goes on by itself, `pretrainctl reconcile` does: {error}")
+            except Exception as error:  # noqa: BLE001 - what this attempt knows is written all the same
+                why = error if isinstance(error, PretrainctlError) else tell_fault(error)
+                self._say("note", f"nothing goes on by itself, `pretrainctl reconcile` does: {why}")
 
     def _queue(self) -> None:
         queued = self._queued()

@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from typing import TypeVar
 
 from pretrainctl.errors import LedgerError, SlurmError, UnreadableError
 from pretrainctl.workflows.attempt.signals import Signals
 
-__all__ = ["IDLE_PAUSE", "MAY_PASS", "Patience", "say"]
+__all__ = ["IDLE_PAUSE", "MAY_PASS", "Patience", "say", "tell_fault"]
 
 T = TypeVar("T")
 
@@ -38,6 +39,12 @@ def say(message: str) -> None:
     """Say it in the job's own log, which may lie in the file system that is full: then nobody hears it."""
     with contextlib.suppress(OSError):
         print(f"pretrainctl: {message}", file=sys.stderr, flush=True)
+
+
+def tell_fault(error: Exception) -> str:
+    """Print the traceback of an error that nobody expected, a fault of ours, into the job's own log; it in one line."""
+    say("".join(traceback.format_exception(error)).rstrip())
+    return f"a fault of pretrainctl itself: {type(error).__name__}: {error}"[:500]
 
 
 class Patience:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from dataclasses import replace
 from pathlib import Path
 
 from pretrainctl.errors import CheckpointError, PretrainctlError, UnreadableError
@@ -22,7 +23,7 @@ from pretrainctl.workflows.attempt.limits import used_up
 from pretrainctl.workflows.attempt.lineage import LineageCheck
 from pretrainctl.workflows.attempt.node_choice import NodeChoice
 from pretrainctl.workflows.attempt.node_watch import NodeWatch
-from pretrainctl.workflows.attempt.patience import IDLE_PAUSE, MAY_PASS, Patience, say
+from pretrainctl.workflows.attempt.patience import IDLE_PAUSE, MAY_PASS, Patience, say, tell_fault
 from pretrainctl.workflows.attempt.restarts import train
 from pretrainctl.workflows.attempt.signals import Signals
 from pretrainctl.workflows.look_back import Past, look_back
@@ -47,12 +48,22 @@ def run_attempt(run_dir: Path) -> int:
     if not _is_over(run):
         chain.ensure()
     try:
+        return _take_and_carry(Attempt(run, launch, job, slurm, signals), chain, patience)
+    except Exception as error:  # noqa: BLE001 - a fault of ours ends no run, and makes no chain of jobs without end
+        say(f"this job could not take the run: {tell_fault(error)}")
+        return _leave_idle(chain, patience)
+
+
+def _take_and_carry(unclaimed: Attempt, chain: Chain, patience: Patience) -> int:
+    """Claim the run and carry it; returns the exit status of the batch script."""
+    run, job = unclaimed.run, unclaimed.record
+    try:
         moved = patience.until("the ledger", lambda: ledger.set_aside_unreadable(run.path))
         record = patience.until("a place for this attempt", lambda: claim(run.path, job))
     except (PretrainctlError, OSError) as error:
         say(f"this job could not take the run: {error}")
         return _leave_idle(chain, patience)
-    attempt = Attempt(run, launch, record, slurm, signals)
+    attempt = replace(unclaimed, record=record)
     attempt.event(
         "claimed",
         f"job {record.job_id} on {len(record.nodes)} nodes, batch host {record.host}",
@@ -81,6 +92,9 @@ def run_attempt(run_dir: Path) -> int:
             Decision(Action.HAND_OVER, f"this attempt failed: {error}"),
             FailureClass.UNKNOWN.value,
         )
+    except Exception as error:  # noqa: BLE001 - as above; the next attempt may do better, a bounded number of times
+        decision = Decision(Action.HAND_OVER, f"this attempt failed: {tell_fault(error)}")
+        failure_class = FailureClass.UNKNOWN.value
     return _leave(attempt, chain, patience, decision, failure_class)
 
 
@@ -89,6 +103,9 @@ def _is_over(run: RunFolder) -> bool:
     try:
         state = fold(ledger.read_events(run.path))
     except MAY_PASS:
+        return False
+    except Exception as error:  # noqa: BLE001 - the chained job comes first
+        tell_fault(error)
         return False
     return state.finished is not None or state.stopped is not None
 
@@ -173,6 +190,8 @@ def _leave(attempt: Attempt, chain: Chain, patience: Patience, decision: Decisio
         chain.last_try(patience)
         if failure_class == FailureClass.UNKNOWN.value and not _has_trained(attempt):
             patience.pause(IDLE_PAUSE)
+            # The look back, which bounds attempts without progress, may be what failed.
+            failed = not chain.hand_over_idle()
     attempt.event("attempt_ended", decision.reason, {"action": decision.action.value, "class": failure_class})
     with contextlib.suppress(OSError):
         patience.until("the ledger", attempt.write_events)

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -19,6 +20,9 @@ import typer.main
 
 from pretrainctl import errors
 from pretrainctl.cli.main import app, main
+from pretrainctl.records import codec
+from pretrainctl.records.run import RunRecord
+from pretrainctl.runs import ledger
 from pretrainctl.workflows import launch as launching
 from tests.unit.records.test_token_index import write_tokens
 
@@ -323,6 +327,18 @@ def test_a_terminal_of_another_encoding_shows_codes_and_json_stays_json(encoding
         assert rb"\U0001f999" in done.stdout
     assert json.loads(run("plan", "quickstart", "--json").stdout)["name"] == "\N{LLAMA}"
     assert b"no queue" in run("plan", "quickstart", "--set", "resources.queue=\N{LLAMA}").stderr
+
+
+def test_text_that_is_no_unicode_is_shown_by_its_code(tmp_path):
+    (tmp_path / "a" / "bundle").mkdir(parents=True)
+    launch = Path(__file__).parents[3] / "tests" / "golden" / "quickstart-on-sandbox" / "launch.json"
+    (tmp_path / "a" / "bundle" / "launch.json").write_text(launch.read_text())
+    codec.write(tmp_path / "a" / "run.json", RunRecord("a", "a", "a", "sandbox", 0.0, "u", {}, {}, {}))
+    ledger.append(tmp_path / "a", "note", "lone \ud800, byte \udcff")
+    environment = {**os.environ, "LC_ALL": "C.UTF-8", "PRETRAINCTL_RUNS": str(tmp_path)}
+    argv = [sys.executable, "-m", "pretrainctl", "status", "a"]
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    assert r"lone \ud800, byte \udcff" in done.stdout
 
 
 @pytest.mark.parametrize("command", ["plan", "lint"])

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,6 +52,34 @@ def test_a_pending_job_has_no_nodes(text):
 def test_what_is_no_node_list_is_refused(text):
     with pytest.raises(InputError):
         expand(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (f"n[{'9' * 5000}]", "is not a node list"),
+        ("n[99999999999999999999-99999999999999999999]", "is not a node list"),
+        ("n99999999999999999999", "18 digits in a row"),
+        ("n9[999999999999999999]", "18 digits in a row"),
+        ("n" * 300, "at most 255 characters"),
+        ("n[0-65536]", "more than 65536 nodes"),
+        (f"n[{'0-65535,' * 10_000}7]", "more than 65536 nodes"),
+        ("n[0-65535]," * 10_000, "more than 65536 nodes"),
+        ("n[0-9]" * 20_000, "more than 65536 nodes"),
+        ("," * 100_000 + "[", "is not a node list"),
+    ],
+)
+def test_a_list_without_end_is_refused_at_once(text: str, says: str) -> None:
+    begun = time.process_time()
+    with pytest.raises(InputError, match=says) as caught:
+        expand(text)
+    assert time.process_time() - begun < 5
+    assert len(str(caught.value)) < 500
+
+
+def test_as_many_nodes_as_there_may_be() -> None:
+    assert len(expand("n[0-65535]")) == 65536
+    assert expand("n999999999999999999") == expand("n[999999999999999999]") == ("n999999999999999999",)
 
 
 @pytest.mark.parametrize(

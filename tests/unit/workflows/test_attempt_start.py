@@ -10,12 +10,13 @@ from types import SimpleNamespace
 import pytest
 
 from pretrainctl.errors import SlurmError
-from pretrainctl.records import codec
+from pretrainctl.records import codec, contract
 from pretrainctl.records.job import Job, JobClass, StateMeaning
 from pretrainctl.records.run import AttemptRecord, RunRecord
 from pretrainctl.runs import ledger
 from pretrainctl.runs.claim import claim
 from pretrainctl.runs.folder import RunFolder
+from pretrainctl.workflows.attempt import chain as chains
 from pretrainctl.workflows.attempt import run as attempts
 from pretrainctl.workflows.attempt.context import Attempt
 from pretrainctl.workflows.attempt.patience import Patience
@@ -257,6 +258,63 @@ def test_an_event_that_cannot_be_written_comes_before_the_next(world: World, mon
     monkeypatch.setattr(ledger, "append", append)
     attempt.event("note", "two")
     assert world.events("note") == ["one", "two"]
+
+
+def broken(*_arguments: object, **_more: object) -> None:
+    raise TypeError("unhashable type: 'list'")
+
+
+def test_a_fault_of_ours_while_it_carries_the_run_is_written_down_and_handed_over(
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(attempts, "_carry", broken)
+    assert world.go() == 0
+    (told,) = world.events("attempt_ended")
+    assert told == "this attempt failed: a fault of pretrainctl itself: TypeError: unhashable type: 'list'"
+    assert "Traceback (most recent call last)" in capsys.readouterr().err
+    assert world.queue.jobs_queued == [8]
+    assert world.queue.comments[8] == "pretrainctl: 1 job in a row could not take the run"
+    assert world.now >= 120, "no tight loop of jobs"
+
+
+@pytest.mark.parametrize("place", ["_carry", "claim", "fold"])
+def test_faults_of_ours_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    monkeypatch.setattr(attempts, place, broken)
+    world.queue.comments[7] = "pretrainctl: 7 jobs in a row could not take the run"
+    if place == "fold":
+        monkeypatch.setattr(attempts, "_carry", lambda *_: attempts.fold(()))
+    assert world.go() == 1
+    assert world.queue.jobs_queued == []
+
+
+def test_an_attempt_that_trained_counts_by_its_progress(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def carry(attempt: Attempt, *_: object) -> None:
+        contract.restart_dir(world.folder, attempt.number, 0).mkdir()
+        broken()
+
+    monkeypatch.setattr(attempts, "_carry", carry)
+    assert world.go() == 0
+    assert world.now == 0
+    assert world.queue.comments == {}
+
+
+def test_a_fault_of_ours_before_the_chained_job_does_not_end_the_chain(
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(attempts, "fold", broken)
+    assert world.go() == 0
+    assert world.queue.jobs_queued == [8]
+    assert "TypeError" in capsys.readouterr().err
+
+
+def test_a_chained_job_that_a_fault_of_ours_prevents_is_a_note(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chains, "avoid_at_submit", broken)
+    assert world.go() == 0
+    assert world.carried
+    assert world.events("chain_refused")[0] == (
+        "no chained job: a fault of pretrainctl itself: TypeError: unhashable type: 'list'"
+    )
+    assert "nothing goes on by itself" in world.events("note")[0]
 
 
 def test_an_end_that_cannot_be_written_leaves_the_chained_job(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

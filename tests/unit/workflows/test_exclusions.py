@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -157,6 +160,47 @@ def test_a_held_job_gives_up_what_the_run_excluded_too(run: RunFolder, slurm: Sl
     ledger.append(run.path, "decided", "restart", attempt=1, data={"action": "x", "exclude": ["n5"]})
     exclusions.release(run, slurm, 8)  # type: ignore[arg-type]
     assert slurm.excluded[8] == (("n2",), {"n2", "n4", "n5"}, True)
+
+
+def test_files_of_nonsense_in_the_list_are_problems_of_theirs(run: RunFolder, slurm: Slurm) -> None:
+    put(run, "n2")
+    folder = exclusions.list_of(run).path
+    (folder / "a.json").write_text("[" * 200_000)
+    (folder / "b.json").write_text(
+        re.sub(r'"time": [0-9.]+', f'"time": 1{"0" * 400}', next(folder.glob("n2*")).read_text())
+    )
+    os.mkfifo(folder / "c.json")
+    (folder / "d.json").symlink_to("/dev/zero")
+    for index in range(20):
+        (folder / f"e{index}.json").write_text("{")
+    avoided = exclusions.avoid_at_submit(run, LAUNCH, slurm)  # type: ignore[arg-type]
+    assert avoided.nodes == ("n2",)
+    for name in ("a", "b", "c", "d"):
+        assert f"/{name}.json cannot be read: " in avoided.message
+    assert "; and 19 more; kept off n2" in avoided.message
+    exclusions.push(run, slurm, [8])  # type: ignore[arg-type]
+    assert slurm.excluded[8] == (("n2",), {"n2"}, False)
+
+
+def test_whatever_is_wrong_with_a_list_it_ends_no_attempt_and_holds_none(
+    run: RunFolder, slurm: Slurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(run, "n2")
+    monkeypatch.setattr(exclusions, "_PATIENCE", 0.1)
+    never = threading.Event()
+
+    def fault(_list: object) -> None:
+        raise TypeError("no list")
+
+    for read, says in ((fault, "no list"), (lambda _list: never.wait(60), "did not answer within 0.1 s")):
+        monkeypatch.setattr(exclusions.ExclusionList, "read", read)
+        avoided = exclusions.avoid_at_submit(run, LAUNCH, slurm)  # type: ignore[arg-type]
+        assert (avoided.options, avoided.nodes) == ((), ())
+        assert avoided.message.startswith("the node exclusion list is not used: ")
+        assert avoided.message.endswith(says)
+        assert exclusions.push(run, slurm, [8], ["n4"]) == ()  # type: ignore[arg-type]
+        assert slurm.excluded[8] == (("n4",), set(), False)
+    never.set()
 
 
 @pytest.fixture

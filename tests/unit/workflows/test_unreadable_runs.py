@@ -114,7 +114,7 @@ def test_reconcile_says_the_problem_on_stderr_and_ends_in_5(
     assert caught.value.exit_code == 5  # type: ignore[attr-defined]
     out, err = capsys.readouterr()
     assert out.startswith("bb: queued job 71")
-    assert f"problem: {tmp_path}/aa/run.json cannot be read: " in err
+    assert f"warning: {tmp_path}/aa/run.json cannot be read: " in err
     assert slurm.submitted == ["bb"]
 
 
