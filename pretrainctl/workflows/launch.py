@@ -11,12 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pretrainctl.errors import InputError, MissingError, PretrainctlError, SlurmError
+from pretrainctl.errors import MissingError, PretrainctlError, SlurmError
 from pretrainctl.frameworks.checkpoint_owner import own, release
 from pretrainctl.health.entries import ExclusionList
 from pretrainctl.records.launch import Launch
 from pretrainctl.records.run import RunRecord
-from pretrainctl.records.training import TrainingSettings
 from pretrainctl.runs import folder, ledger, snapshot
 from pretrainctl.runs.folder import RunFolder
 from pretrainctl.schema.plan import Plan
@@ -26,6 +25,7 @@ from pretrainctl.workflows.plan import make_plan
 from pretrainctl.workflows.reach import find_slurm_conf, slurm_at
 from pretrainctl.workflows.render import render_bundle
 from pretrainctl.workflows.take_checkpoints import refuse_taken
+from pretrainctl.workflows.training_data import refuse_missing_data
 
 __all__ = ["Launched", "launch", "queue_jobs", "test_launch"]
 
@@ -62,10 +62,9 @@ def launch(
     run_dir = folder.roots()[0] / folder.check_name(plan.name)
     folder.refuse_existing(run_dir)
     created = time.time()
-    record, settings, bundle = render_bundle(plan, run_dir, python=python, salt=str(created))
+    record, _, bundle = render_bundle(plan, run_dir, python=python, salt=str(created))
     node_list = str(list_folder(plan.profile, run_dir.parent))
-    if settings is not None:
-        _refuse_missing_data(settings)
+    refuse_missing_data(plan.recipe.model_dump(mode="json"))
     checkpoints = record.checkpoint.directory
     replaced = refuse_taken(checkpoints, adopt=plan.recipe.checkpoint.adopt)
     slurm_conf, slurm = _slurm_for(plan)
@@ -149,17 +148,6 @@ def queue_jobs(
         job_ids.append(submission.job_id)
         messages += [message for message in submission.messages if message not in messages]
     return tuple(job_ids), tuple(messages)
-
-
-def _refuse_missing_data(settings: TrainingSettings) -> None:
-    for source in settings.data.sources:
-        for suffix in (".bin", ".idx"):
-            path = source.prefix.with_name(source.prefix.name + suffix)
-            if not path.exists():
-                raise InputError(
-                    f"the training data {path} does not exist",
-                    hint="make it with `python -m pretrainctl.trainer.tokenize`, or name another data.sources",
-                )
 
 
 def _identity(plan: Plan, record: Launch, created: float) -> RunRecord:

@@ -90,8 +90,8 @@ def exclude(names: Sequence[str], cluster: str | None, *, reason: str, seconds: 
     now = time.time()
     for node in chosen:
         add_found(nodes, replace(_entry(nodes, node, "exclude", reason, now), expires=now + seconds))
-    known = listed(nodes.read()[0])
-    ends = {node: max(now + seconds, known[node].expires if node in known else 0.0) for node in chosen}
+    listing = listed(nodes.read()[0])
+    ends = {node: max(now + seconds, listing[node].expires if node in listing else 0.0) for node in chosen}
     longer = [node for node in chosen if ends[node] > now + seconds]
     told = [
         f"{fold([node for node in chosen if ends[node] == end])} until {_minute(end)}"
