@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,9 +24,12 @@ def register(app: typer.Typer) -> None:
 
 def doctor(
     name: Annotated[str | None, typer.Argument(metavar="RUN", help="Name or folder of a run.")] = None,
-    more_logs: Annotated[list[Path] | None, typer.Argument(metavar="FILE", help="With --log: more log files.")] = None,
+    more_logs: Annotated[
+        list[Path] | None, typer.Argument(metavar="FILE", readable=False, help="With --log: more log files.")
+    ] = None,
     log: Annotated[
-        list[Path] | None, typer.Option("--log", metavar="FILE", help="A log file to read instead of a run.")
+        list[Path] | None,
+        typer.Option("--log", metavar="FILE", readable=False, help="A log file to read instead of a run."),
     ] = None,
     attempt: Annotated[int | None, typer.Option(min=1, help="This attempt; default: the newest failure.")] = None,
     restart: Annotated[int | None, typer.Option(min=0, help="This restart of the attempt.")] = None,
@@ -40,7 +44,7 @@ def doctor(
     if log:
         if attempt is not None or restart is not None:
             raise InputError("--attempt and --restart are of a run, and --log reads plain files", hint="leave them out")
-        found = examine_logs([*log, *map(Path, named)], nodes, ranks_per_node)
+        found = examine_logs([*log, *map(Path, named)], nodes, ranks_per_node, say=_say_to_a_person)
     else:
         if len(named) != 1:
             raise InputError(
@@ -58,6 +62,11 @@ def doctor(
         view.print_json(_as_json(found))
     else:
         view.print_pairs(_describe(found))
+
+
+def _say_to_a_person(line: str) -> None:
+    if sys.stderr.isatty():
+        view.note(line)
 
 
 def _as_json(found: Finding) -> dict[str, Any]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pretrainctl.errors import InputError, MissingError, RunError, SlurmError
+from pretrainctl.errors import MissingError, RunError, SlurmError
 from pretrainctl.metrics.continuity import check_learning_rate
 from pretrainctl.metrics.series import read_series
 from pretrainctl.records import contract
@@ -29,6 +29,7 @@ from pretrainctl.units import show_duration
 from pretrainctl.workflows.look_back import evidence_of
 from pretrainctl.workflows.reach import reach
 from pretrainctl.workflows.read_logs import placement_in, read_logs
+from pretrainctl.workflows.take_logs import take_logs
 
 __all__ = ["Finding", "examine_logs", "examine_run"]
 
@@ -69,21 +70,25 @@ class Finding:
     notes: tuple[str, ...] = ()
 
 
-def examine_logs(paths: Sequence[Path], nodes: str = "", ranks_per_node: int | None = None) -> Finding:
-    """Diagnose from log files alone, in the order given; nothing but these files is looked at.
+def examine_logs(
+    paths: Sequence[Path],
+    nodes: str = "",
+    ranks_per_node: int | None = None,
+    *,
+    say: Callable[[str], None] = lambda _line: None,
+) -> Finding:
+    """Diagnose from logs alone, files or pipes, in the order given; nothing but these is looked at.
 
-    `nodes`, as Slurm writes a list, and `ranks_per_node` say where ranks lay; else the logs are searched for it.
+    `nodes`, as Slurm writes a list, and `ranks_per_node` say where ranks lay; else the logs are searched for it. `say`
+    is told what is waited for. InputError for what is no log that can be read (see `take_logs`).
     """
-    for path in paths:
-        if not path.is_file():
-            what = "is a folder" if path.is_dir() else "is not there"
-            raise InputError(f"{path} {what}", hint="name the log files one by one, or by a pattern: logs/*.out")
-    placement = placement_in(paths)
-    if nodes:
-        placement = replace(placement, nodes=node_names.expand(nodes), guessed=False)
-    if ranks_per_node is not None:
-        placement = replace(placement, ranks_per_node=ranks_per_node)
-    return _finding(diagnose_log(read_logs(paths), placement))
+    with take_logs(paths, say=say) as logs:
+        placement = placement_in(list(logs))
+        if nodes:
+            placement = replace(placement, nodes=node_names.expand(nodes), guessed=False)
+        if ranks_per_node is not None:
+            placement = replace(placement, ranks_per_node=ranks_per_node)
+        return _finding(diagnose_log(read_logs(list(logs), names=logs), placement))
 
 
 def examine_run(name: str, attempt: int | None = None, restart: int | None = None) -> Finding:
