@@ -114,6 +114,7 @@ def examine_run(name: str, attempt: int | None = None, restart: int | None = Non
     if good is not None:
         return good
     wanted = "" if attempt is None else f" attempt {attempt}" + ("" if restart is None else f" restart {restart}")
+    case.refuse_unknown(attempt, restart)
     raise RunError(
         f"nothing of the run {case.run.record.name!r}{wanted} has ended yet",
         hint=f"`pretrainctl status {case.run.record.name}` says where it stands",
@@ -175,6 +176,18 @@ class _Case:
             done=what_was_done(told, restart),
             notes=(*self.notes, *self._breaks(owner.attempt, restart)),
         )
+
+    def refuse_unknown(self, attempt: int | None, restart: int | None) -> None:
+        """RunError for an attempt, or a restart of it, that never was."""
+        name = self.run.record.name
+        attempts = [owner.attempt for owner in self.run.attempts()]
+        if attempt is not None and attempt not in attempts:
+            raise RunError(f"the run {name!r} has no attempt {attempt}", hint=_which("attempts", attempts))
+        if attempt is not None and restart is not None and restart not in self.run.restarts(attempt):
+            raise RunError(
+                f"attempt {attempt} of the run {name!r} has no restart {restart}",
+                hint=_which("restarts", self.run.restarts(attempt)),
+            )
 
     def stalled(self) -> Finding | None:
         """Why the program that runs now does no more steps, None where none runs or it may be only slow."""
@@ -306,6 +319,10 @@ class _Case:
     def _alive(self, job_id: int) -> bool:
         """Whether the job may still run; where Slurm does not say, it may."""
         return job_id not in self.jobs or self.jobs[job_id].state.alive is not False
+
+
+def _which(what: str, numbers: Sequence[int]) -> str:
+    return f"its {what} are {numbers[0]} to {numbers[-1]}" if numbers else f"it has no {what} yet"
 
 
 def _finding(diagnosis: Diagnosis, rule: RecoveryRule | None = None) -> Finding:
