@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import shutil
 import sys
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,10 +24,12 @@ def register(app: typer.Typer) -> None:
 
 def doctor(
     name: Annotated[str | None, typer.Argument(metavar="RUN", help="Name or folder of a run.")] = None,
-    more_logs: Annotated[list[Path] | None, typer.Argument(metavar="FILE", help="With --log: more log files.")] = None,
+    more_logs: Annotated[
+        list[Path] | None, typer.Argument(metavar="FILE", readable=False, help="With --log: more log files.")
+    ] = None,
     log: Annotated[
         list[Path] | None,
-        typer.Option("--log", metavar="FILE", help="A log file to read instead of a run; - is stdin."),
+        typer.Option("--log", metavar="FILE", readable=False, help="A log file to read instead of a run; - is stdin."),
     ] = None,
     attempt: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="This attempt; default: the newest failure.")
@@ -53,8 +50,7 @@ def doctor(
     if log:
         if attempt is not None or restart is not None:
             raise InputError("--attempt and --restart are of a run, and --log reads plain files", hint="leave them out")
-        with _kept([*log, *map(Path, named)]) as names:
-            found = _named_anew(examine_logs(list(names), nodes, ranks_per_node), names)
+        found = examine_logs([*log, *map(Path, named)], nodes, ranks_per_node, say=_say_to_a_person)
     else:
         if len(named) != 1:
             raise InputError(
@@ -74,34 +70,9 @@ def doctor(
         view.print_pairs(_describe(found))
 
 
-@contextlib.contextmanager
-def _kept(paths: Sequence[Path]) -> Iterator[dict[Path, str]]:
-    """Files to read, and what each is called: of stdin (`-`) and of pipes, which are read once, there are copies."""
-    with tempfile.TemporaryDirectory(prefix="pretrainctl-doctor-") as folder:
-        names = {}
-        for number, path in enumerate(paths):
-            if str(path) != "-" and not path.is_fifo():
-                names[path] = str(path)
-                continue
-            copy = Path(folder, str(number), "stdin" if str(path) == "-" else path.name)
-            copy.parent.mkdir()
-            with copy.open("wb") as kept:
-                if str(path) == "-":
-                    shutil.copyfileobj(sys.stdin.buffer, kept)
-                else:
-                    with path.open("rb") as pipe:
-                        shutil.copyfileobj(pipe, kept)
-            names[copy] = "stdin" if str(path) == "-" else str(path)
-        yield names
-
-
-def _named_anew(found: Finding, names: Mapping[Path, str]) -> Finding:
-    def named(line: str) -> str:
-        for path, name in names.items():
-            line = line.replace(f"{path}:", f"{name}:", 1)
-        return line
-
-    return replace(found, evidence=tuple(map(named, found.evidence)))
+def _say_to_a_person(line: str) -> None:
+    if sys.stderr.isatty():
+        view.note(line)
 
 
 def _as_json(found: Finding) -> dict[str, Any]:

@@ -24,6 +24,8 @@ __all__ = ["Series", "Start", "read_series"]
 _FIELDS = ("step", "tokens", "loss", "grad_norm", "lr", "seconds", "time")
 _TYPES = "qqddddd"
 _BATCH = 4096
+_LATER = ("step", "checkpoint", "evaluation", "end")
+"""Phases with which no program begins."""
 _PLACE = re.compile(r"attempts/(\d+)/restart-(\d+)/[^/]*$")
 
 
@@ -31,7 +33,8 @@ _PLACE = re.compile(r"attempts/(\d+)/restart-(\d+)/[^/]*$")
 class Start:
     """One start of the program: times are epoch seconds, None where it did not get so far.
 
-    `begun` is its first phase. `first_new` is the first step that no earlier start had done.
+    `begun` is its first phase, where that is one of its start. `first_new` is the first step that no earlier start had
+    done.
     """
 
     attempt: int
@@ -126,7 +129,7 @@ class _Reader:
                         elif entry["kind"] == "step":
                             steps.append(fields(entry))
                         else:
-                            self._other(entry, start)
+                            self._other(entry, start, stepped=bool(steps) or start.last_step is not None)
                     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
                         broken = True
                     if len(steps) == _BATCH:
@@ -140,10 +143,11 @@ class _Reader:
         if broken:
             series.torn_files += 1
 
-    def _other(self, entry: dict[str, Any], start: Start) -> None:
+    def _other(self, entry: dict[str, Any], start: Start, *, stepped: bool) -> None:
         time = float(entry["time"])
         if entry["kind"] == "phase":
-            if start.begun is None:
+            # Where the beginning of the file is gone, the first phase that is left began nothing.
+            if start.begun is None and not stepped and entry["phase"] not in _LATER:
                 start.begun = time
         elif entry["kind"] == "saved":
             saved = Saved(str(entry["tag"]), int(entry["step"]), float(entry["seconds"]), time)

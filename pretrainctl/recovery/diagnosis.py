@@ -301,7 +301,7 @@ def _diagnosis(
             ranks, nodes = evidence.stuck.ranks, evidence.stuck.nodes
         if not ranks and not hung and evidence.failure is not None:
             ranks, nodes = (evidence.failure.rank,), nodes or (evidence.failure.node,)
-        nodes = nodes or evidence.placement.nodes_of(ranks)
+        nodes = () if kind is FailureClass.CONFIG else nodes or evidence.placement.nodes_of(ranks)
     facts = (*_facts(evidence), *_log_facts(evidence, told, kind))
     return Diagnosis(kind.value, message, nodes, ranks, facts, confidence, lasting, hint)
 

@@ -15,7 +15,13 @@ from pretrainctl.recovery.placement import could_be_node
 
 __all__ = ["LogLine", "read_time", "split"]
 
-_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_ANSI = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours, the cursor
+    r"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?"  # the title of a window, links, and other strings
+    r"|\x1b[ -/]*[0-~]?"
+    r"|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+)
+"""What does something to a terminal (ECMA-48), so that no log can, where its lines are shown."""
 _LABEL = re.compile(r"\s*(\d+): ?")
 _TEE = re.compile(r"\[(?:default|rank|trainer)?\d+\]: ?")
 _HOST = re.compile(r"slurmstepd-([\w.-]+): |([a-z][\w-]*\d): ")
@@ -33,7 +39,8 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 @dataclass(frozen=True)
 class LogLine:
-    """`text` without colours, at most 400 characters; `rank` and `node` are those that printed it, where it says so.
+    """`text` without what steers a terminal, at most 400 characters; `rank` and `node` are those that printed it, where
+    it says so.
 
     Whether a node of the job is called so, `Placement.named` says.
     """

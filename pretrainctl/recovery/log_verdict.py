@@ -11,10 +11,12 @@ from pretrainctl.recovery.log_reading import Finding, LogReading
 from pretrainctl.recovery.placement import Placement
 from pretrainctl.recovery.policies import FailureClass
 from pretrainctl.recovery.signatures import Confidence, Weight
+from pretrainctl.recovery.signatures.program import TRAINER
 
 __all__ = ["LogVerdict", "read_verdict"]
 
 _MORE_OF_THE_SAME = 3
+_HINT = ": hint: "
 _CONSEQUENCES = 2
 _SEVERAL_NODES = {FailureClass.NODE_FAILURE, FailureClass.HOST_OOM}
 """Classes in which each line that fits may name another culprit; elsewhere the first line names it."""
@@ -67,7 +69,7 @@ def read_verdict(reading: LogReading, placement: Placement) -> LogVerdict | None
         line=cause.line,
         confidence="medium" if guessed and signature.confidence == "high" else signature.confidence,
         lasting=signature.lasting,
-        hint=signature.hint,
+        hint=signature.hint or _own_hint(reading, cause),
     )
 
 
@@ -75,7 +77,7 @@ def _nodes(
     reading: LogReading, cause: Finding, kind: FailureClass, ranks: Sequence[int], placement: Placement
 ) -> tuple[str, ...]:
     """The culprit's node: as the lines name it, else where its rank lies; never a word that is no node of the job."""
-    if cause.signature.weight == "echo":
+    if cause.signature.weight == "echo" or kind is FailureClass.CONFIG:
         return ()
     several = placement.named(reading.nodes(kind.value)) if kind in _SEVERAL_NODES else ()
     return several or placement.named(cause.nodes) or placement.nodes_of(ranks)
@@ -105,6 +107,14 @@ def _is_before(one: Finding, other: Finding) -> bool:
     if one.file == other.file:
         return one.number < other.number
     return one.time is not None and other.time is not None and one.time < other.time
+
+
+def _own_hint(reading: LogReading, cause: Finding) -> str:
+    """What the reference trainer says below its error."""
+    if cause.signature.source != TRAINER:
+        return ""
+    below = (one for one in reading.findings() if one.file == cause.file and one.number > cause.number)
+    return next((one.line.partition(_HINT)[2] for one in below if one.signature.clue == _HINT), "")
 
 
 def _describe(suspects: Suspects) -> str:

@@ -120,7 +120,10 @@ def _flatten(key: str, value: Any, facts: Facts) -> None:
 
 
 def data_facts(prefixes: Sequence[Path], known: Mapping[str, str]) -> tuple[Facts, dict[str, str]]:
-    """Size, time and a sampled digest of each `.bin` and `.idx`; the digest of `known` where size and time are its."""
+    """Size, time and a sampled digest of each `.bin` and `.idx`; the digest of `known` where size and time are its.
+
+    That a file is not there is a fact, told as its size.
+    """
     files = [prefix.with_name(prefix.name + suffix) for prefix in prefixes for suffix in (".bin", ".idx")]
     facts: Facts = {}
     unknown: dict[str, str] = {}
@@ -129,6 +132,9 @@ def data_facts(prefixes: Sequence[Path], known: Mapping[str, str]) -> tuple[Fact
         for path in part:
             try:
                 facts.update(_file_facts(path, known))
+            except (FileNotFoundError, NotADirectoryError):
+                facts[f"data.{path}.size"] = "is not there"
+                unknown.update({f"data.{path}.{name}": "the file is not there" for name in ("mtime", "digest")})
             except OSError as error:
                 unknown[f"data.{path}"] = error.strerror or str(error)
 

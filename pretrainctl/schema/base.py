@@ -39,6 +39,8 @@ __all__ = [
 T = TypeVar("T")
 _LONGEST = 10**9
 """Seconds of the longest duration, 31 years."""
+_MOST_DIGITS = 24
+"""Of a number in an error; Python writes 1e300 as a whole number out."""
 
 
 class Part(BaseModel):
@@ -129,7 +131,9 @@ def at_most(most: int) -> Callable[[float | str | None], float | str | None]:
 
     def check(value: float | str | None) -> float | str | None:
         if isinstance(value, (int, float)) and value > most:
-            raise ValueError(f"{value} is more than there can be, at most {most} is taken")
+            digits = str(value)
+            said = digits if len(digits) <= _MOST_DIGITS else f"{digits[0]}.{digits[1:3]}e+{len(digits) - 1}"
+            raise ValueError(f"{said} is more than there can be, at most {most} is taken")
         return value
 
     return check

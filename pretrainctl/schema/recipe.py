@@ -193,7 +193,7 @@ class Resources(Part):
     """Ranks on each node; null = as the profile says."""
     queue: Word | None = None
     """A queue row of the profile by name; null = the first production row that fits."""
-    seconds_per_step: Annotated[float, Field(gt=0), AfterValidator(_no_shorter)] | None = None
+    seconds_per_step: Annotated[float, Field(gt=0, le=86400), AfterValidator(_no_shorter)] | None = None
     """Seconds of an optimizer step, measured or assumed, for the number of jobs; null = from the profile's
     `node.gpu_flops`."""
 
@@ -218,7 +218,7 @@ class Recovery(Part):
     """Starts in a row from a checkpoint older than the newest known one; one more stops the chain."""
     restarts_per_hour: Positive | None = None
     """Failures in one hour that are followed by a start; one more stops the chain; null = no limit."""
-    node_hours: Annotated[float, Field(gt=0)] | None = None
+    node_hours: Annotated[float, Field(gt=0), AfterValidator(at_most(10**9))] | None = None
     """Node-hours of the whole run, spares included, after which nothing goes on; null = no limit."""
     policies: dict[Word, Word] = Field(default_factory=dict)
     """By failure class, what is done instead of the usual: `restart`, `restart_once`, `exclude_node`, `hand_over` or

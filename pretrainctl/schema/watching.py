@@ -20,11 +20,11 @@ _MAIL_TYPES = (
 class Liveness(Part):
     """When a node counts as dead."""
 
-    interval: Annotated[float, Field(gt=0)] = 1.0
+    interval: Annotated[float, Field(ge=0.1, le=3600)] = 1.0
     """Seconds between two beats of a node."""
-    silent_after: Annotated[float, Field(gt=0)] = 10.0
+    silent_after: Annotated[float, Field(gt=0, le=86400)] = 10.0
     """Seconds of silence after which it is dead."""
-    closed_after: Annotated[float, Field(gt=0)] = 1.0
+    closed_after: Annotated[float, Field(ge=0.1, le=3600)] = 1.0
     """Seconds after its connection closed and did not come back."""
 
     @model_validator(mode="after")
@@ -40,12 +40,12 @@ class Liveness(Part):
 class Hang(Part):
     """When a program that reports its steps counts as hung: time-outs are learned, and never shorter than these."""
 
-    factor: Annotated[float, Field(ge=2)] = 8.0
+    factor: Annotated[float, Field(ge=2, le=1000)] = 8.0
     """A phase may take this many times what it took so far in the run."""
     start: Seconds = 1800
     """Least seconds without a word from the start of the program to its fifth step, compilation and loading among
     them."""
-    start_per_node: Annotated[float, Field(ge=0)] = 2.0
+    start_per_node: Annotated[float, Field(ge=0, le=3600)] = 2.0
     """Seconds that `start` is longer for each node that trains."""
     step: Seconds = 120
     """Least seconds between two steps."""

@@ -12,13 +12,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pretrainctl.catalog import ACCOUNT_VARIABLE
-from pretrainctl.errors import InputError, MissingError, PretrainctlError, SlurmError
+from pretrainctl.errors import MissingError, PretrainctlError, SlurmError
 from pretrainctl.frameworks.checkpoint_owner import own, release
 from pretrainctl.health.entries import ExclusionList
 from pretrainctl.records.launch import Launch
 from pretrainctl.records.run import RunRecord
-from pretrainctl.records.token_index import bin_file, idx_file, read_token_index
-from pretrainctl.records.training import TrainingSettings
 from pretrainctl.runs import folder, ledger, snapshot
 from pretrainctl.runs.folder import RunFolder
 from pretrainctl.runs.state import fold
@@ -31,6 +29,7 @@ from pretrainctl.workflows.plan import make_plan
 from pretrainctl.workflows.reach import find_slurm_conf, slurm_at
 from pretrainctl.workflows.render import render_bundle
 from pretrainctl.workflows.take_checkpoints import refuse_taken
+from pretrainctl.workflows.training_data import refuse_missing_data
 
 __all__ = ["Launched", "launch", "queue_jobs", "test_launch"]
 
@@ -67,10 +66,9 @@ def launch(
     run_dir = folder.roots()[0] / folder.check_name(plan.name)
     folder.refuse_existing(run_dir)
     created = time.time()
-    record, settings, bundle = render_bundle(plan, run_dir, python=python, salt=str(created))
+    record, _, bundle = render_bundle(plan, run_dir, python=python, salt=str(created))
     node_list = str(list_folder(plan.profile, run_dir.parent))
-    if settings is not None:
-        _refuse_missing_data(settings)
+    refuse_missing_data(plan.recipe.model_dump(mode="json"))
     checkpoints = record.checkpoint.directory
     replaced = refuse_taken(checkpoints, adopt=plan.recipe.checkpoint.adopt)
     slurm_conf, slurm = _slurm_for(plan)
@@ -175,27 +173,6 @@ def _naming_account(directives: Mapping[str, str]) -> Iterator[None]:
             sent = f"the account {account!r} was sent" if account else "no account was sent, Slurm took your default"
             error.hint = f"{sent}; cluster.account.name or {ACCOUNT_VARIABLE} names another; {error.hint}"
         raise
-
-
-def _refuse_missing_data(settings: TrainingSettings) -> None:
-    """InputError where the trainer would find its token files missing, cut, or no token files, once the job runs."""
-    for source in settings.data.sources:
-        for path in (bin_file(source.prefix), idx_file(source.prefix)):
-            if not path.exists():
-                raise InputError(
-                    f"the training data {path} does not exist",
-                    hint="make it with `python -m pretrainctl.trainer.tokenize`, or name another data.sources",
-                )
-        try:
-            index = read_token_index(source.prefix)
-        except (InputError, MissingError) as error:
-            raise InputError(f"the training data: {error}", hint=error.hint) from error
-        if index.tokens <= settings.data.sequence_length:
-            raise InputError(
-                f"the training data {bin_file(source.prefix)} holds {index.tokens} tokens, too few for one sequence of "
-                f"{settings.data.sequence_length} + 1",
-                hint="use more text, or a smaller data.sequence_length",
-            )
 
 
 def _identity(plan: Plan, record: Launch, created: float) -> RunRecord:

@@ -17,6 +17,7 @@ from pretrainctl.runs.folder import RunFolder
 from pretrainctl.runs.lineage import Gathering, bundle_facts, code_facts, data_facts, image_facts, python_facts
 from pretrainctl.runs.snapshot import digest
 from pretrainctl.workflows.revise import Revision
+from pretrainctl.workflows.training_data import sources_of
 
 __all__ = [
     "Difference",
@@ -100,7 +101,7 @@ def begin(
     """
     gathering = Gathering()
     old = known.facts if known is not None else {}
-    gathering.add("data", lambda: data_facts(_sources(recipe or run.planned().recipe), old))
+    gathering.add("data", lambda: data_facts(sources_of(recipe or run.planned().recipe), old))
     gathering.add("code", lambda: code_facts(launch, run.path))
     gathering.add("image", lambda: image_facts(launch))
     if job_environment is not None:
@@ -183,12 +184,6 @@ def _texts(run: RunFolder, files: Mapping[str, str] | None) -> Mapping[str, str]
         return {path.name: path.read_text(encoding="utf-8", errors="replace") for path in paths if path.exists()}
     except OSError as error:
         raise RunError(f"{error.filename} cannot be read: {error.strerror}") from error
-
-
-def _sources(recipe: Mapping[str, Any]) -> Sequence[Path]:
-    data = recipe.get("data")
-    sources = data.get("sources", []) if isinstance(data, Mapping) else []
-    return [Path(source["prefix"]) for source in sources if isinstance(source, Mapping) and "prefix" in source]
 
 
 def _digest(facts: Mapping[str, str], keys: Sequence[str]) -> str:

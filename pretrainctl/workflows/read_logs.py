@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from pretrainctl.errors import InputError
 from pretrainctl.recovery.log_reading import LogReading
@@ -31,23 +32,26 @@ def read_logs(
     limit: int | None = None,
     of_job: Sequence[Path] = (),
     placement: Placement | None = None,
+    names: Mapping[Path, str] = MappingProxyType({}),
 ) -> LogReading:
     """What these files say, a file that is not there left out; of each only the last `limit` bytes.
 
     `of_job` are read too: logs that other starts of the program have written to; what they say of nodes that are none
-    of `placement`'s is left out. OSError or CommandError where one cannot be read.
+    of `placement`'s is left out. `names` are what people call the files, where that is another name. OSError or
+    CommandError where one cannot be read.
     """
     present = [path for path in (*paths, *of_job) if path.exists()]
     newest = max((path.stat().st_mtime for path in present), default=time.time())
     reading = LogReading(stepped=stepped, year=time.localtime(newest).tm_year)
     for path in present:
-        named = _RANK_FILE.search(path.name)
+        called = names.get(path, str(path))
+        named = _RANK_FILE.search(Path(called).name)
         rank = int(named[1]) if named else None
         among = placement if path in of_job else None
         for hit in scan(path, CLUES, limit=limit):
             if not hit.text.startswith(_OURS):
                 before = functools.partial(text_before, path, hit.offset)
-                reading.add(hit.text, file=str(path), number=hit.number, before=before, rank=rank, among=among)
+                reading.add(hit.text, file=called, number=hit.number, before=before, rank=rank, among=among)
     return reading
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pretrainctl.recovery.signatures.contract import Signature, echo, root
+from pretrainctl.recovery.signatures.program import TRAINER
 
 __all__ = ["CONSEQUENCES"]
 
@@ -83,5 +84,14 @@ CONSEQUENCES: tuple[Signature, ...] = (
             confidence="medium",
         )
         for clue, name in (("rror", r"[A-Z]\w*Error"), ("xception", r"(?:[A-Z]\w*)?Exception"))
+    ),
+    root(
+        "rror",
+        r"^(?:\s*\d+: ?)?rank (?P<rank>\d+): error: \S",
+        "application_error",
+        "the program ended with an error of its own",
+        TRAINER,
+        weight="error",
+        confidence="medium",
     ),
 )

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from pretrainctl.recovery.signatures.contract import Signature, root
 
-__all__ = ["PROGRAM"]
+__all__ = ["PROGRAM", "TRAINER"]
+
+TRAINER = "pretrainctl: trainer/__main__.py, which prints `rank N: error: ...` and `rank N: hint: ...`"
 
 _ERRNO = "errno(3), as Python prints it"
 _TORCH = "pytorch/pytorch: c10 and torch.distributed"
 _DEEPSPEED = "deepspeedai/DeepSpeed: runtime/engine.py, runtime/config.py, runtime/fp16/loss_scaler.py"
+_RANK_SAYS = r"^(?:\s*\d+: ?)?rank (?P<rank>\d+): error: "
+_BAD_SETTING = (
+    r"is not set$|is no JSON|does not divide into|is decided by the training settings|but the training settings say|"
+    r"data weights must be|too few for one sequence|holds the token id|is no Megatron index|no tokens to read|"
+    r"bytes where its (?:header|index) asks|nobody says whether to resume|was saved with|do not share hidden|"
+    r"do not divide heads|above the model's context|are not two$|must be 1 or more"
+)
+"""How its errors of settings and data end; those of checkpoints, files and space are told by their own words."""
 _NAN = (": nan", ": NAN", "=nan")
 
 PROGRAM: tuple[Signature, ...] = (
@@ -139,5 +149,44 @@ PROGRAM: tuple[Signature, ...] = (
         confidence="medium",
         start_only=True,
         hint="see whether the path is wrong, or only not visible on one node",
+    ),
+    # the reference trainer's own words
+    root(
+        "rror",
+        rf"{_RANK_SAYS}.*(?:No such file or directory|Not a directory|Is a directory)$",
+        "config",
+        "a file that is named is not there",
+        TRAINER,
+    ),
+    root(
+        "rror",
+        rf"{_RANK_SAYS}.*"
+        r"(?:there is no checkpoint|cannot be loaded|holds the weights of step|/global_step\d+/\S+ is missing)",
+        "checkpoint_incomplete",
+        "the checkpoint cannot be loaded",
+        TRAINER,
+    ),
+    root(
+        "rror",
+        rf"{_RANK_SAYS}.* was saved with world_size ",
+        "checkpoint_world_size",
+        "the checkpoint has another world size",
+        TRAINER,
+    ),
+    root(
+        "rror",
+        rf"{_RANK_SAYS}.*(?:{_BAD_SETTING})",
+        "config",
+        "the trainer refuses its settings or data",
+        TRAINER,
+    ),
+    root(
+        ": hint: ",
+        r"^(?:\s*\d+: ?)?rank (?P<rank>\d+): hint: ",
+        "config",
+        "what the trainer says can be done",
+        TRAINER,
+        weight="symptom",
+        survivable=True,
     ),
 )

@@ -279,7 +279,7 @@ def test_more_than_is_asked_for_or_an_unknown_cost_needs_a_yes(call, monkeypatch
 def test_launch_warns_of_what_may_not_fit_before_it_asks(call, monkeypatch):
     slurm = SimpleNamespace(cluster_name=lambda: "c", test_only=lambda *_: "to start at once")
     monkeypatch.setattr(launching, "_slurm_for", lambda *_: ("", slurm))
-    monkeypatch.setattr(launching, "_refuse_missing_data", lambda *_: None)
+    monkeypatch.setattr(launching, "refuse_missing_data", lambda *_: None)
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     tight = ("llama-8b", "-c", "leonardo", "--set", "cluster.account.name=a", "--set", "training.recompute=false")
     status, _, err = call("launch", *tight)

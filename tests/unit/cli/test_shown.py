@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import sys
@@ -108,18 +107,17 @@ def test_plan_says_each_thing_once(call: Call) -> None:
 
 
 @pytest.mark.parametrize("piped", [False, True])
-def test_doctor_reads_stdin_and_pipes(call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, piped: bool) -> None:
-    text = b"step 1\n[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 18.00 GiB.\n"
-    name = "-"
-    if piped:
-        reader, writer = os.pipe()
-        os.write(writer, text)
-        os.close(writer)
-        name = f"/dev/fd/{reader}"
-    else:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
+def test_doctor_reads_stdin_and_pipes(call: Call, piped: bool) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b"step 1\n[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 18.00 GiB.\n")
+    os.close(writer)
+    name, kept = (f"/dev/fd/{reader}", None) if piped else ("-", os.dup(0))
+    if kept is not None:
+        os.dup2(reader, 0)
     status, out, err = call("doctor", "--log", name)
-    if piped:
-        os.close(reader)
+    os.close(reader)
+    if kept is not None:
+        os.dup2(kept, 0)
+        os.close(kept)
     assert (status, err) == (0, "")
     assert f"evidence  {'stdin' if name == '-' else name}:2: [rank1]: torch.OutOfMemoryError" in out

@@ -10,6 +10,7 @@ import pytest
 
 from pretrainctl.errors import LedgerError
 from pretrainctl.metrics.series import read_series
+from pretrainctl.metrics.summary import summarize
 from pretrainctl.records import codec
 from pretrainctl.records.sample import PhaseChange, Sample, Saved
 
@@ -168,3 +169,14 @@ def test_paths_of_no_run_keep_their_order(tmp_path: Path) -> None:
     for name, loss in (("b", 2.0), ("a", 1.0)):
         (tmp_path / name).write_text(lines(sample(1, loss=loss)))
     assert list(read_series([tmp_path / "b", tmp_path / "a"]).loss) == [1.0]
+
+
+@pytest.mark.parametrize("left", [(), ("checkpoint",), ("step", "checkpoint")])
+def test_a_file_that_lost_its_beginning_tells_no_start_up(run: Run, left: tuple[str, ...]) -> None:
+    phases = "".join(f'{{"kind": "phase", "phase": "{name}", "step": 3, "time": 1.0}}\n' for name in left)
+    late = '{"kind": "phase", "phase": "start", "step": 3, "time": 900.0}\n'
+    run.start(1, 0, phases + lines(sample(4)) + late)
+    series = read_series(run.paths)
+    assert series.starts[0].begun is None
+    assert summarize(series).startup_seconds == ()
+    assert series.broken_lines == 0

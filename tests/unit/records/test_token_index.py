@@ -6,13 +6,13 @@ import os
 import struct
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pretrainctl.errors import InputError, MissingError
 from pretrainctl.records.token_index import HEADER, MAGIC, TokenIndex, bin_file, idx_file, read_token_index
-from pretrainctl.records.training import DataSettings, DataSource
-from pretrainctl.workflows import launch
+from pretrainctl.workflows.training_data import refuse_missing_data
 
 
 def write_tokens(prefix: Path, tokens: int) -> None:
@@ -23,11 +23,8 @@ def write_tokens(prefix: Path, tokens: int) -> None:
     bin_file(prefix).write_bytes(bytes(2 * tokens))
 
 
-class Settings:
-    """What a launch asks of the settings."""
-
-    def __init__(self, prefix: Path) -> None:
-        self.data = DataSettings((DataSource(prefix),), 100, 1)
+def recipe(prefix: Path) -> dict[str, Any]:
+    return {"data": {"sources": [{"prefix": str(prefix)}], "sequence_length": 100}}
 
 
 @pytest.fixture
@@ -38,7 +35,7 @@ def prefix(tmp_path: Path) -> Path:
 
 def refused(prefix: Path) -> str:
     with pytest.raises(InputError) as caught:
-        launch._refuse_missing_data(Settings(prefix))  # type: ignore[arg-type]
+        refuse_missing_data(recipe(prefix))
     assert "\n" not in str(caught.value)
     assert caught.value.hint
     return str(caught.value)
@@ -46,7 +43,7 @@ def refused(prefix: Path) -> str:
 
 def test_a_whole_pair_is_taken(prefix: Path) -> None:
     assert read_token_index(prefix) == TokenIndex(8, 101, 1)
-    launch._refuse_missing_data(Settings(prefix))  # type: ignore[arg-type]
+    refuse_missing_data(recipe(prefix))
 
 
 @pytest.mark.parametrize("size", [0, 100, 201, 204])

@@ -264,6 +264,14 @@ def test_the_log_of_a_failed_program(line: str, expected: str) -> None:
     assert line == "nothing to see" or line in found.message
 
 
+def test_a_setting_is_no_nodes_fault() -> None:
+    line = "rank 3: error: /data/a.bin: No such file or directory"
+    evidence = Evidence(failure=failure(1), log=log(line), placement=Placement(("node01", "node02"), 2))
+    assert diagnose(evidence).nodes == ()
+    assert diagnose(evidence).ranks == (3,)
+    assert diagnose(Evidence(failure=failure(1), log=log("KeyError: 1"))).nodes == ("node02",)
+
+
 @pytest.mark.parametrize("line", ["OSError: [Errno 28] No space left on device", "ValueError: caught"])
 def test_an_error_that_was_printed_proves_nothing_by_itself(line: str) -> None:
     assert kind(srun_status=0, log=log(line)) == "unknown"

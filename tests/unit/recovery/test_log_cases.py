@@ -320,3 +320,25 @@ def test_a_cascade_of_many_ranks_is_counted_and_not_kept() -> None:
     alone = diagnose("\n".join(map(echo.format, range(2048))))
     assert alone.failure_class == "unknown"
     assert "and 2047 lines like it" in alone.evidence[0]
+
+
+TRAINER = """
+rank 0: error: /data/quickstart.bin: No such file or directory
+rank 0: hint: make it with `python -m pretrainctl.trainer.tokenize`
+rank 1: error: /data/quickstart.bin: No such file or directory
+rank 1: hint: make it with `python -m pretrainctl.trainer.tokenize`
+srun: error: node01: task 0: Exited with exit code 1
+"""
+
+
+def test_the_trainers_own_words_are_taken_and_blame_no_node() -> None:
+    found = diagnose(TRAINER, placement=Placement(("node01", "node02"), 1))
+    assert (found.failure_class, found.nodes, found.ranks) == ("config", (), (0,))
+    assert "/data/quickstart.bin: No such file or directory" in found.message
+    assert hint_of(found) == "make it with `python -m pretrainctl.trainer.tokenize`"
+    assert any("rank 0: hint: make it" in line for line in found.evidence)
+    assert course_of(found).value == "stop"
+    bare = diagnose("rank 3: error: heads 5 do not share hidden 64 evenly")
+    assert (bare.failure_class, bare.confidence) == ("config", "high")
+    full = diagnose("rank 0: error: /c/x could not be written: [Errno 28] No space left on device")
+    assert full.failure_class in {"filesystem", "quota"}

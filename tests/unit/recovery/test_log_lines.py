@@ -11,6 +11,22 @@ from pretrainctl.recovery.placement import Placement, read_placement
 
 
 @pytest.mark.parametrize(
+    "line",
+    [
+        "\x1b[1;31mKeyError\x1b[0m: 1",
+        "\x1b]0;a title\x07KeyError: 1",
+        "\x1b]8;;http://a\x1b\\KeyError\x1b]8;;\x1b\\: 1",
+        "\x1bPq#0\x1b\\KeyError: 1",
+        "\x1b(B\x1bcKeyError: 1\x07",
+        "\x9bKeyError: 1",
+        "Key\x08Error: 1\x1b]0;open to the end",
+    ],
+)
+def test_nothing_of_a_line_steers_the_terminal(line: str) -> None:
+    assert split(line).text == "KeyError: 1"
+
+
+@pytest.mark.parametrize(
     ("line", "rank", "node"),
     [
         ("1034: step 5", 1034, None),

@@ -103,6 +103,16 @@ ROOTS = [
     ("RuntimeError: CUDA error: no kernel image is available for execution on the device", "environment"),
     ("Failed to initialize NVML: Driver/library version mismatch", "environment"),
     ("RuntimeError: The NVIDIA driver on your system is too old (found version 11040).", "environment"),
+    # the reference trainer
+    ("rank 0: error: /data/quickstart.bin: No such file or directory", "config"),
+    ("0: rank 0: error: the environment variable MASTER_PORT is not set", "config"),
+    ("rank 1: error: a global batch of 8 does not divide into 3 ranks x 1 samples", "config"),
+    ("rank 0: error: heads 5 do not share hidden 64 evenly", "config"),
+    ("rank 0: error: /data/a.bin holds 7 bytes where its index asks for 8", "config"),
+    ("rank 1: error: /c/global_step40 was saved with global_batch 8, but this run has 16", "config"),
+    ("rank 1: error: /c/global_step40 was saved with world_size 2, but this run has 4", "checkpoint_world_size"),
+    ("rank 0: error: there is no checkpoint /c/global_step40", "checkpoint_incomplete"),
+    ("rank 0: error: /c/global_step40/mp_rank_00_model_states.pt is missing", "checkpoint_incomplete"),
 ]
 LASTING = {
     "OSError: [Errno 28] No space left on device",
@@ -171,6 +181,8 @@ EXTRA = [
     "RuntimeError: No route to host",
     "ValueError: bad",
     "Exception: bad",
+    "rank 0: hint: make it",
+    "rank 0: error: something else",
 ]
 
 

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from pretrainctl.records.lineage import Lineage
+from pretrainctl.recovery.consent import compare
 from pretrainctl.runs import lineage
 from pretrainctl.runs.lineage import Gathering, bundle_facts, code_facts, data_facts, python_facts, sampled_digest
 
@@ -75,9 +77,19 @@ def test_data_of_the_same_size_and_time_are_not_read_again(tmp_path: Path, monke
 
 def test_data_that_cannot_be_looked_at_are_unknown(tmp_path: Path) -> None:
     write(tmp_path / "a.bin", b"data")
+    (tmp_path / "a.idx").symlink_to("a.idx")
     facts, unknown = data_facts([tmp_path / "a"], {})
     assert set(unknown) == {f"data.{tmp_path}/a.idx"}
     assert f"data.{tmp_path}/a.bin.size" in facts
+
+
+def test_that_data_are_not_there_is_a_fact(tmp_path: Path) -> None:
+    for suffix in (".bin", ".idx"):
+        write(tmp_path / f"a{suffix}", b"data")
+    before = Lineage(*data_facts([tmp_path / "a"], {}))
+    (tmp_path / "a.bin").unlink()
+    now = Lineage(*data_facts([tmp_path / "a"], before.facts))
+    assert [str(change) for change in compare(before, now)] == [f"data.{tmp_path}/a.bin.size 4 -> is not there"]
 
 
 def test_a_terabyte_is_sampled_in_no_time(tmp_path: Path) -> None:

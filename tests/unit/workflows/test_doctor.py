@@ -139,6 +139,22 @@ def test_a_run_without_a_failure(run: Run) -> None:
     assert (examine_run("a").failure_class, examine_run("a").action) == ("finished", "finish")
 
 
+def test_what_never_was_has_not_ended(run: Run) -> None:
+    with pytest.raises(RunError, match="has no attempt 9999") as caught:
+        examine_run("a", 9999)
+    assert caught.value.hint == "it has no attempts yet"
+    run.attempt(1, 7)
+    run.restart(1, 0, OOM)
+    run.ended(1, 0, "gpu_oom", "the GPU's memory ran out")
+    with pytest.raises(RunError, match="the run 'a' has no attempt 9999") as caught:
+        examine_run("a", 9999)
+    assert caught.value.hint == "its attempts are 1 to 1"
+    with pytest.raises(RunError, match="has no attempt 4"):
+        examine_run("a", 4, 1)
+    with pytest.raises(RunError, match="attempt 1 of the run 'a' has no restart 3"):
+        examine_run("a", 1, 3)
+
+
 def test_what_trains_is_not_judged(run: Run, slurm_says, monkeypatch) -> None:
     monkeypatch.setattr(doctor.time, "time", lambda: 2.0)
     run.attempt(1, 7)
@@ -374,14 +390,6 @@ def test_a_job_that_runs_and_does_no_step(
     assert "job 7 runs, but step 5 was its last, 9h04m ago; a step takes 9.8 s" in found.message
     (folder / "training.log").write_text("step 5\n")
     assert examine_run("a").failure_class == "hang"
-
-
-def test_attempts_that_are_not_there(run: Run) -> None:
-    run.attempt(1, 7)
-    run.restart(1, 0, OOM, failure=died())
-    run.ended(1, 0, "gpu_oom", "x")
-    with pytest.raises(RunError, match="attempt 4 restart 1"):
-        examine_run("a", 4, 1)
 
 
 # logs alone

@@ -78,7 +78,7 @@ def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Queue:
     rendered = launching.render_bundle(plan, tmp_path / "runs" / "first")
     monkeypatch.setattr(launching, "make_plan", lambda *_, **__: plan)
     monkeypatch.setattr(launching, "render_bundle", lambda *_, **__: rendered)
-    monkeypatch.setattr(launching, "_refuse_missing_data", lambda _: None)
+    monkeypatch.setattr(launching, "refuse_missing_data", lambda _: None)
     monkeypatch.setattr(launching.snapshot, "take_snapshot", lambda _: {"commit": "x"})
     monkeypatch.setattr(launching, "_slurm_for", lambda _plan: ("", made))
     monkeypatch.setattr(codec.os, "fsync", lambda _: None)

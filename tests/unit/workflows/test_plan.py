@@ -312,3 +312,23 @@ def test_runs_on_a_storage_tier_that_is_purged_are_said(monkeypatch: pytest.Monk
     monkeypatch.setenv("PRETRAINCTL_RUNS", "/leonardo_scratch/large/userexternal/me/runs")
     made = make_plan("llama-8b", "leonardo", set_values=["cluster.account.name=a"])
     assert any("the run folder, with its checkpoints" in note and "40 days" in note for note in made.notes)
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("cluster.liveness.interval=1e-9", "greater than or equal to 0.1, not 1e-09"),
+        ("cluster.liveness.closed_after=1e-9", "greater than or equal to 0.1, not 1e-09"),
+        ("cluster.liveness.silent_after=1e300", "less than or equal to 86400, not 1e+300"),
+        ("cluster.hang.factor=1e308", "less than or equal to 1000, not 1e+308"),
+        ("cluster.hang.start_per_node=1e300", "less than or equal to 3600, not 1e+300"),
+        ("resources.seconds_per_step=1e300", "less than or equal to 86400, not 1e+300"),
+        ("recovery.node_hours=1e300", "1e+300 is more than there can be, at most 1000000000 is taken"),
+        ("training.tokens=1e300", "1.00e+300 is more than there can be, at most 1000000000000000000 is taken"),
+    ],
+)
+def test_numbers_that_cannot_be_meant(setting: str, says: str) -> None:
+    with pytest.raises(InputError) as caught:
+        make_plan("quickstart", "sandbox", set_values=[setting])
+    assert says in str(caught.value)
+    assert len(str(caught.value)) < 200

@@ -26,6 +26,9 @@ from tests.unit.workflows.test_revise import bundle, launched
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
     """One that trained in attempt 1 and was stopped; job 9 is what is queued next."""
     run = launched(tmp_path, "quickstart", "sandbox")
+    (tmp_path / "data").mkdir()
+    for suffix in (".bin", ".idx"):
+        (tmp_path / "data" / f"quickstart{suffix}").write_bytes(b"data")
     contract.restart_dir(run.path, 1, 0).mkdir(parents=True)
     codec.write(contract.attempt_dir(run.path, 1) / "attempt.json", AttemptRecord(1, 7, 0, "n1", 1, ("n1",), 0.0))
     now = finish(begin(run, run.launch(), known=None, job_environment=None), run, 30.0)
@@ -43,6 +46,20 @@ def kinds(run: RunFolder) -> list[str]:
 def test_nothing_changed(run: RunFolder) -> None:
     assert control.resume(str(run.path)).message == "queued job 9"
     assert kinds(run) == ["stop_requested", "resume_requested"]
+
+
+@pytest.mark.parametrize("accept", [False, True])
+def test_data_that_are_not_there_are_refused(run: RunFolder, tmp_path: Path, accept: bool) -> None:
+    data = tmp_path / "data" / "quickstart.bin"
+    kept = data.rename(tmp_path / "away")
+    for change in ([], ["training.optimizer.lr=0.5"]):
+        with pytest.raises(InputError, match=f"the training data {data} does not exist"):
+            control.resume(str(run.path), set_values=change, accept=accept)
+    assert kinds(run) == ["stop_requested"], "nothing was changed"
+    with pytest.raises(InputError, match=r"other\.bin does not exist"):
+        control.resume(str(run.path), set_values=["data.sources=[{prefix: /data/other}]"], accept=True)
+    kept.rename(data)
+    assert control.resume(str(run.path)).message == "queued job 9"
 
 
 def test_another_value_is_shown_then_accepted(run: RunFolder) -> None:
