@@ -91,7 +91,8 @@ def test_ranks_that_cannot_save_are_not_waited_for(tmp_path: Path, *, failed: bo
     folder.mkdir(parents=True)
     (tmp_path / "control").mkdir()
     ledger.append(tmp_path, "claimed", "claimed", attempt=1, data={"job_id": 7})
-    ledger.append(tmp_path, "restart_started", "started", attempt=1, data={"nodes": ["node02", "node03"]})
+    data = {"restart": 0, "nodes": ["node02", "node03"]}
+    ledger.append(tmp_path, "restart_started", "started", attempt=1, data=data)
     if failed:
         codec.write(folder / "failure.json", Failure(rank=1, node="node03", status=1, time=0.0))
         (folder / "metrics.jsonl").write_text(json.dumps(vars(Sample(1, 512, 2.0, 1.0, 1e-3, 0.1, 0.0))) + "\n")
