@@ -29,6 +29,7 @@ from pretrainctl.catalog.reading import (
     read_document,
     sections,
 )
+from pretrainctl.catalog.wording import SHAPES, what_is_wrong
 from pretrainctl.errors import InputError
 from pretrainctl.schema import ClusterProfile, Recipe
 
@@ -47,8 +48,6 @@ __all__ = [
 ACCOUNT_VARIABLE = "PRETRAINCTL_ACCOUNT"
 """Environment variable with the account that jobs are charged to."""
 
-_EXPECTED = {"model_type": "a section", "dict_type": "a section", "tuple_type": "a list", "list_type": "a list"}
-"""What pydantic calls an object and an array."""
 _DEEPEST = 4
 """Sections inside sections in which a key is looked for."""
 
@@ -237,11 +236,11 @@ def _explain(
         others = len(problems) - len(missing)
         more = f" (and {others} other problems)" if others else ""
         return InputError(f"{origin}: {what} missing{more}", hint=_meaning(model, place))
-    expected = _EXPECTED.get(first["type"])
+    expected = SHAPES.get(first["type"])
     if expected is not None and dotted:
         hint = _form(model, written, first["input"], expected) or _meaning(model, place)
         return InputError(f"{origin}: {dotted}: {expected} is expected, not {_short(first['input'])}{more}", hint=hint)
-    message = first["msg"].removeprefix("Value error, ")
+    message = what_is_wrong(first)
     got = "" if first["type"] == "value_error" or not dotted else f", not {_short(first['input'])}"
     what = f"{dotted}: " if dotted else ""
     return InputError(f"{origin}: {what}{message}{got}{more}", hint=_meaning(model, place))
