@@ -78,14 +78,15 @@ def fold(events: Sequence[Event]) -> RunState:
     resumes = [event for event in outside if event.kind == "resume_requested"]
     resumed_after = resumes[-1].after_attempt if resumes else 0
     resume_sequence = resumes[-1].sequence if resumes else 0
-    submitting = max((event.sequence for event in outside if event.kind == "submitting"), default=0)
+    # One of these events may have become unreadable.
+    submitted = any(event.attempt or event.kind in {"submitting", "submitted"} for event in events)
     finished = stopped = None
     failed = cancelled = unsubmitted = False
     for event in events:
         current = event.sequence > resume_sequence if event.attempt == 0 else event.attempt > resumed_after
         if event.kind == "finished":
             finished = event.message
-        elif current and event.kind == "made" and event.sequence > submitting:
+        elif current and event.kind == "made" and not submitted:
             stopped, unsubmitted = event.message, True
         elif current and event.kind in {"stopped", "stop_requested", "cancel_requested"}:
             stopped, unsubmitted = event.message, False

@@ -37,9 +37,10 @@ def test_a_stop_holds_until_a_resume_and_again_after_it(kind: EventKind) -> None
 def test_a_run_that_was_only_made_is_stopped_until_its_launch_submits_or_a_resume() -> None:
     made = [outside(1, "made")]
     assert (fold(made).stopped, fold(made).unsubmitted, fold(made).failed) == ("made", True, False)
-    for lifts in ("submitting", "resume_requested"):
-        state = fold([*made, outside(2, lifts)])
+    for lifts in (outside(2, "submitting"), outside(3, "submitted"), outside(2, "resume_requested")):
+        state = fold([*made, lifts])
         assert (state.stopped, state.unsubmitted) == (None, False)
+    assert fold([*made, inside(1, 1, "claimed")]).stopped is None, "where the events of the launch were lost"
 
 
 @pytest.mark.parametrize("kind", ["stop_requested", "cancel_requested", "stopped"])
