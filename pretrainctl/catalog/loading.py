@@ -29,6 +29,7 @@ from pretrainctl.catalog.reading import (
     read_document,
     sections,
 )
+from pretrainctl.catalog.wording import SHAPES, what_is_wrong
 from pretrainctl.errors import InputError
 from pretrainctl.schema import ClusterProfile, Recipe
 
@@ -43,8 +44,6 @@ __all__ = [
     "recipe_document",
 ]
 
-_EXPECTED = {"model_type": "a section", "dict_type": "a section", "tuple_type": "a list", "list_type": "a list"}
-"""What pydantic calls an object and an array."""
 _WHOLE_PROFILE = (
     "say `extends: NAME` to take over another profile, or begin with the least whole one, in cluster_profiles/README.md"
 )
@@ -236,11 +235,11 @@ def _explain(
         whole = model is ClusterProfile and sum("." not in name for name in missing) > 1
         hint = _WHOLE_PROFILE if whole else _meaning(model, place)
         return InputError(f"{origin}: {what} missing{more}", hint=hint)
-    expected = _EXPECTED.get(first["type"])
+    expected = SHAPES.get(first["type"])
     if expected is not None and dotted:
         hint = _form(model, written, first["input"], expected) or _meaning(model, place)
         return InputError(f"{origin}: {dotted}: {expected} is expected, not {_short(first['input'])}{more}", hint=hint)
-    message = first["msg"].removeprefix("Value error, ")
+    message = what_is_wrong(first)
     got = "" if first["type"] == "value_error" or not dotted else f", not {_short(first['input'])}"
     what = f"{dotted}: " if dotted else ""
     return InputError(f"{origin}: {what}{message}{got}{more}", hint=_meaning(model, place))

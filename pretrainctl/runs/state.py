@@ -46,7 +46,8 @@ class RunState:
     `finished` and `stopped` are the messages that said so, None where nothing did. A stop holds until a resume:
     `failed` where nobody wished it, `cancelled` where a person wants the jobs ended at once. `resumed_after` is the
     newest attempt that existed at the last resume; what attempts up to it did is past and stops nothing; `resumes` are
-    those of all resumes. `jobs` are all Slurm job ids of the run, oldest first.
+    those of all resumes. `jobs` are all Slurm job ids of the run, oldest first. `unsubmitted`: it is stopped only
+    because its launch has not submitted it, and may do so yet.
     """
 
     finished: str | None
@@ -58,6 +59,7 @@ class RunState:
     jobs: tuple[int, ...]
     attempts: tuple[AttemptState, ...]
     last: Event | None
+    unsubmitted: bool = False
 
     @property
     def owner(self) -> AttemptState | None:
@@ -76,17 +78,18 @@ def fold(events: Sequence[Event]) -> RunState:
     resumes = [event for event in outside if event.kind == "resume_requested"]
     resumed_after = resumes[-1].after_attempt if resumes else 0
     resume_sequence = resumes[-1].sequence if resumes else 0
-    submitting = max((event.sequence for event in outside if event.kind == "submitting"), default=0)
+    # One of these events may have become unreadable.
+    submitted = any(event.attempt or event.kind in {"submitting", "submitted"} for event in events)
     finished = stopped = None
-    failed = cancelled = False
+    failed = cancelled = unsubmitted = False
     for event in events:
         current = event.sequence > resume_sequence if event.attempt == 0 else event.attempt > resumed_after
         if event.kind == "finished":
             finished = event.message
-        elif current and event.kind == "made" and event.sequence > submitting:
-            stopped = event.message
+        elif current and event.kind == "made" and not submitted:
+            stopped, unsubmitted = event.message, True
         elif current and event.kind in {"stopped", "stop_requested", "cancel_requested"}:
-            stopped = event.message
+            stopped, unsubmitted = event.message, False
             failed = event.kind == "stopped" and event.data.get("class", "") not in _WISHED
             cancelled = cancelled or event.kind == "cancel_requested"
     lost = {event.data.get("attempt"): event.data for event in outside if event.kind == "batch_host_lost"}
@@ -104,6 +107,7 @@ def fold(events: Sequence[Event]) -> RunState:
             for number in numbers
         ),
         last=max(events, key=lambda event: event.time, default=None),
+        unsubmitted=unsubmitted,
     )
 
 

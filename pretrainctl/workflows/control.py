@@ -57,7 +57,7 @@ def stop(name: str) -> Outcome:
     """
     run = _open_unfinished(name)
     before = fold(ledger.read_events(run.path))
-    if before.stopped is None:
+    if before.stopped is None or before.unsubmitted:
         ledger.append(run.path, "stop_requested", "stop asked for: save, then end")
     state = fold(ledger.read_events(run.path))
     unwritten = _ask_to_end(run, state.open_attempt)
@@ -102,7 +102,7 @@ def cancel(name: str) -> Outcome:
     """Cancel all jobs of the run at once; nothing goes on until `resume`. Ranks may save within Slurm's KillWait."""
     run = _open_unfinished(name)
     before = fold(ledger.read_events(run.path))
-    if before.stopped is None or before.open_attempt is not None:
+    if before.stopped is None or before.unsubmitted or before.open_attempt is not None:
         ledger.append(run.path, "cancel_requested", "cancelled by command")
     with _recorded(name, "cancel"):
         slurm = reach_own(run)

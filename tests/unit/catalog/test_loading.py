@@ -114,7 +114,12 @@ def test_a_circle_of_extends_is_refused(write):
             "did you mean 'weight'?",
         ),
         ("extends: quickstart\nresources:\n  nodes: two\n", 3, "resources.nodes", "Nodes that train"),
-        ("extends: quickstart\nresources:\n  nodes: '2'\n", 3, 'valid integer, not "2"', "Nodes that train"),
+        (
+            "extends: quickstart\nresources:\n  nodes: '2'\n",
+            3,
+            'a whole number is expected, not "2"',
+            "Nodes that train",
+        ),
         ("extends: quickstart\nresources: 3\n", 2, "resources", "Nodes and time"),
         ("extends: quickstart\nresources:\n\n  walltime: 30\n", 4, "30 is not a duration", "Time limit"),
         ("extends: quickstart\ntraining:\n  zero_stage: 4\n", 3, "training.zero_stage", "What ZeRO shards"),

@@ -34,6 +34,21 @@ def test_a_stop_holds_until_a_resume_and_again_after_it(kind: EventKind) -> None
     assert fold(events).stopped == kind
 
 
+def test_a_run_that_was_only_made_is_stopped_until_its_launch_submits_or_a_resume() -> None:
+    made = [outside(1, "made")]
+    assert (fold(made).stopped, fold(made).unsubmitted, fold(made).failed) == ("made", True, False)
+    for lifts in (outside(2, "submitting"), outside(3, "submitted"), outside(2, "resume_requested")):
+        state = fold([*made, lifts])
+        assert (state.stopped, state.unsubmitted) == (None, False)
+    assert fold([*made, inside(1, 1, "claimed")]).stopped is None, "where the events of the launch were lost"
+
+
+@pytest.mark.parametrize("kind", ["stop_requested", "cancel_requested", "stopped"])
+def test_a_stop_that_comes_before_the_launch_submits_is_not_lifted_by_it(kind: EventKind) -> None:
+    state = fold([outside(1, "made"), outside(2, kind), outside(3, "submitting"), outside(4, "submitted", job_id=5)])
+    assert (state.stopped, state.unsubmitted) == (kind, False)
+
+
 def test_a_stop_by_an_attempt_before_the_resume_is_past_one_after_it_holds() -> None:
     events = [outside(1, "resume_requested", 1), inside(1, 1, "stopped")]
     assert fold(events).stopped is None

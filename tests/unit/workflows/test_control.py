@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import getpass
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -96,6 +98,20 @@ def test_a_resume_that_is_interrupted_leaves_a_stopped_run(
         assert fold(ledger.read_events(run)).stopped == "the resume was interrupted"
     monkeypatch.setattr(control, "queue_jobs", lambda *_: ((3,), ()))
     assert control.resume(str(run)).job_ids == (3,), "and no other resume seems to be at work"
+
+
+@pytest.mark.parametrize("end", [control.stop, control.cancel])
+def test_a_stop_while_a_launch_has_not_submitted_holds_when_it_does(
+    run: Path, queue: Queue, end: Callable[[str], object]
+) -> None:
+    shutil.rmtree(run / "attempts")
+    queue.waiting = False
+    ledger.append(run, "made", "the run folder was made, and nothing was submitted")
+    for _ in range(2):
+        end(str(run))
+    assert len(ledger.read_events(run)) == 2
+    ledger.append(run, "submitting", "the launch submits the first job")
+    assert fold(ledger.read_events(run)).stopped is not None
 
 
 def test_a_finished_run_says_how_to_train_further(run: Path, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,7 +136,7 @@ def test_a_section_of_no_profile_brings_the_nearest_name(files):
     [
         ("{resurces: {nodes: 16}}", "unknown key 'resurces' in the top"),
         ("{resources: {nodez: 16}}", "unknown key 'nodez' in resources"),
-        ("{resources: {nodes: many}}", "resources.nodes: Input should be a valid integer"),
+        ("{resources: {nodes: many}}", "resources.nodes: a whole number is expected"),
         ("{extends: llama-1b}", "`extends:` stands at the top of a file"),
         ("{clusters: {}}", "`clusters:` stands at the top of a file"),
     ],
@@ -300,7 +300,7 @@ def test_checkpoints_that_a_space_does_not_hold_are_told_with_its_source():
         ("cluster.container.image=docker://x/y", "build an image file of it"),
         ("checkpoint.directory=/scratch/$USER/x", "names a variable"),
         ("checkpoint.directory=${SCRATCH}", "names a variable"),
-        ('program={argv: [a], checkpoint: {directory: ""}}', "should have at least 1 character"),
+        ('program={argv: [a], checkpoint: {directory: ""}}', "at least 1 character is expected"),
     ],
 )
 def test_a_path_that_leads_nowhere_is_refused(setting, says):
