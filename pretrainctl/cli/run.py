@@ -229,11 +229,25 @@ def metrics(name: RunName, as_json: Json = False) -> None:
         view.print_pairs(view.describe_summary(summary))
 
 
-def checkpoints(name: RunName, as_json: Json = False) -> None:
-    """Checkpoints of a run: complete, incomplete or corrupt, and why."""
-    from pretrainctl.workflows.checkpoints import list_checkpoints
+def checkpoints(
+    name: RunName,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read every byte of the complete ones against its checksum.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Checkpoints of a run: complete, incomplete or corrupt, and why.
 
-    found = list_checkpoints(name)
+    Without --verify the names and sizes of all shards are looked at, and the directory inside each file, not the bytes
+    of the weights.
+    """
+    from pretrainctl.workflows.checkpoints import list_checkpoints, verify_checkpoints
+
+    if verify:
+        with view.byte_progress("reading") as tell:
+            found = verify_checkpoints(name, tell)
+    else:
+        found = list_checkpoints(name)
     if as_json:
         view.print_json(found)
         return
