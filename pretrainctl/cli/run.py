@@ -231,9 +231,7 @@ def metrics(name: RunName, as_json: Json = False) -> None:
 
 def checkpoints(
     name: RunName,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Read every byte of the complete ones against its checksum.")
-    ] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Read every byte, too, against its checksum.")] = False,
     as_json: Json = False,
 ) -> None:
     """Checkpoints of a run: complete, incomplete or corrupt, and why.
@@ -243,11 +241,8 @@ def checkpoints(
     """
     from pretrainctl.workflows.checkpoints import list_checkpoints, verify_checkpoints
 
-    if verify:
-        with view.byte_progress("reading") as tell:
-            found = verify_checkpoints(name, tell)
-    else:
-        found = list_checkpoints(name)
+    with view.byte_progress("reading", shown=verify) as tell:
+        found = verify_checkpoints(name, tell) if verify else list_checkpoints(name)
     if as_json:
         view.print_json(found)
         return

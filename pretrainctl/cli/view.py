@@ -56,9 +56,9 @@ def _finite(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def byte_progress(what: str) -> Iterator[Callable[[int, int], None]]:
+def byte_progress(what: str, *, shown: bool = True) -> Iterator[Callable[[int, int], None]]:
     """A bar on stderr that is moved by (bytes done, bytes in all); without a terminal nothing is shown."""
-    if not sys.stderr.isatty():
+    if not shown or not sys.stderr.isatty():
         yield lambda _done, _total: None
         return
     from rich.console import Console

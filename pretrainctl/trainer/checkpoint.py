@@ -166,7 +166,7 @@ def load(engine: Engine, settings: TrainingSettings, state: State) -> None:
     # Each rank asks its own shard: DeepSpeed loads one of another step without a word.
     steps = engine.optimizer_steps()
     if steps != {state.step}:
-        found = " and ".join(map(str, sorted(steps))) or "no step at all"
+        found = " and ".join(map(str, sorted(steps))) or "none"
         raise CheckpointError(f"{directory / tag} holds the optimizer of step {found}")
 
 

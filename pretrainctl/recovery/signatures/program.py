@@ -12,6 +12,14 @@ _DEEPSPEED = "deepspeedai/DeepSpeed: runtime/engine.py, runtime/config.py, runti
 _NAN = (": nan", ": NAN", "=nan")
 
 PROGRAM: tuple[Signature, ...] = (
+    # the reference trainer's own word on a checkpoint, whatever the error in it says
+    root(
+        "rror",
+        r"rank \d+: error: .*\bglobal_step\d+ (?:cannot be loaded: |holds the (?:weights|optimizer) of step )",
+        "checkpoint_incomplete",
+        "the checkpoint cannot be loaded",
+        "the reference trainer: trainer/checkpoint.py",
+    ),
     # the training's own numbers and settings
     root("xception", r"loss scale already at minimum", "divergence", "the loss scale is exhausted", _DEEPSPEED),
     root(
@@ -62,13 +70,6 @@ PROGRAM: tuple[Signature, ...] = (
         start_only=True,
     ),
     # checkpoints
-    root(
-        "rror",
-        r"rank \d+: error: .*\bglobal_step\d+ (?:cannot be loaded: |holds the (?:weights|optimizer) of step )",
-        "checkpoint_incomplete",
-        "the checkpoint cannot be loaded",
-        "the reference trainer: trainer/checkpoint.py",
-    ),
     root(
         "are missing",
         r"zero checkpoints paths are missing",
