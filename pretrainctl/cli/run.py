@@ -231,11 +231,20 @@ def metrics(name: RunName, as_json: Json = False) -> None:
         view.print_pairs(view.describe_summary(summary))
 
 
-def checkpoints(name: RunName, as_json: Json = False) -> None:
-    """Checkpoints of a run: complete, incomplete or corrupt, and why."""
-    from pretrainctl.workflows.checkpoints import list_checkpoints
+def checkpoints(
+    name: RunName,
+    verify: Annotated[bool, typer.Option("--verify", help="Read every byte, too, against its checksum.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Checkpoints of a run: complete, incomplete or corrupt, and why.
 
-    found = list_checkpoints(name)
+    Without --verify the names and sizes of all shards are looked at, and the directory inside each file, not the bytes
+    of the weights.
+    """
+    from pretrainctl.workflows.checkpoints import list_checkpoints, verify_checkpoints
+
+    with view.byte_progress("reading", shown=verify) as tell:
+        found = verify_checkpoints(name, tell) if verify else list_checkpoints(name)
     if as_json:
         view.print_json(found)
         return

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import re
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pretrainctl.units import show_duration
@@ -15,7 +16,16 @@ from pretrainctl.units import show_duration
 if TYPE_CHECKING:
     from pretrainctl.records.sample import Summary
 
-__all__ = ["ago", "describe_summary", "note", "print_json", "print_pairs", "print_table", "show_number"]
+__all__ = [
+    "ago",
+    "byte_progress",
+    "describe_summary",
+    "note",
+    "print_json",
+    "print_pairs",
+    "print_table",
+    "show_number",
+]
 
 
 def note(message: str) -> None:
@@ -44,6 +54,21 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list):
         return [_finite(item) for item in value]
     return value
+
+
+@contextlib.contextmanager
+def byte_progress(what: str, *, shown: bool = True) -> Iterator[Callable[[int, int], None]]:
+    """A bar on stderr that is moved by (bytes done, bytes in all); without a terminal nothing is shown."""
+    if not shown or not sys.stderr.isatty():
+        yield lambda _done, _total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

@@ -18,26 +18,24 @@ Policy, newest tag first:
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pretrainctl.errors import CheckpointError, UnreadableError
+from pretrainctl.frameworks.quarantine import QUARANTINE, quarantine, set_aside
 from pretrainctl.frameworks.zero_checkpoint import (
     POINTER,
-    QUARANTINE,
     inspect,
-    quarantine,
     read_pointer,
-    set_aside,
-    stamp_of,
     tags,
     write_pointer,
 )
 from pretrainctl.records.launch import CheckpointLayout
 from pretrainctl.records.run import Checkpoint, CheckpointStatus, RefusedTag
 
-__all__ = ["GateResult", "check", "gate", "refuse_other_layout", "refused_by_program"]
+__all__ = ["GateResult", "check", "gate", "refuse_other_layout", "refused_by_program", "stamp_of"]
 
 _TAGS_IN_MESSAGE = 5
 
@@ -189,6 +187,17 @@ def refused_by_program(directory: Path, checkpoint: Checkpoint, refused: Mapping
     if one.stamp and one.stamp != stamp_of(directory, checkpoint.tag):
         return checkpoint
     return replace(checkpoint, status=CheckpointStatus.CORRUPT, reason=f"it could not be loaded: {one.reason}")
+
+
+def stamp_of(directory: Path, tag: str) -> int:
+    """A number that changes when anything in a tag is written, replaced or restored (its newest change of an inode, in
+    ns); 0 where that cannot be told."""
+    try:
+        with os.scandir(directory / tag) as entries:
+            changes = [entry.stat(follow_symlinks=False).st_ctime_ns for entry in entries]
+    except OSError:
+        return 0
+    return max(changes, default=0)
 
 
 def refuse_other_layout(directory: Path, layout: CheckpointLayout) -> None:

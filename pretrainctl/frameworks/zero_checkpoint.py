@@ -1,4 +1,4 @@
-"""DeepSpeed's checkpoint directory on disk: which tags are whole, the `latest` pointer, quarantine. No torch.
+"""DeepSpeed's checkpoint directory on disk: which tags are whole, the `latest` pointer. No torch.
 
 DeepSpeed's own pointer proves nothing: rank 0 writes `latest` as soon as its own files are done, before the
 barrier, and not atomically (seen with DeepSpeed 0.19: it named a tag whose other shards did not exist). So a
@@ -40,20 +40,15 @@ from pretrainctl.records.run import Checkpoint, CheckpointStatus
 
 __all__ = [
     "POINTER",
-    "QUARANTINE",
     "inspect",
     "inventory",
     "iter_checkpoints",
-    "quarantine",
     "read_pointer",
-    "set_aside",
-    "stamp_of",
     "tags",
     "write_pointer",
 ]
 
 POINTER = "latest"
-QUARANTINE = "quarantine"
 
 _TAG = re.compile(r"global_step(0|[1-9]\d*)")
 _READERS = 16
@@ -161,17 +156,6 @@ def inspect(
     return verdict(CheckpointStatus.COMPLETE, "", size)
 
 
-def stamp_of(directory: Path, tag: str) -> int:
-    """A number that changes when anything in a tag is written, replaced or restored (its newest change of an inode, in
-    ns); 0 where that cannot be told."""
-    try:
-        with os.scandir(directory / tag) as entries:
-            changes = [entry.stat(follow_symlinks=False).st_ctime_ns for entry in entries]
-    except OSError:
-        return 0
-    return max(changes, default=0)
-
-
 def read_pointer(directory: Path) -> str | None:
     """The tag that `latest` names, without blanks; None where it is missing or names nothing.
 
@@ -207,36 +191,6 @@ def write_pointer(directory: Path, tag: str) -> None:
             f"{directory / POINTER} cannot be written: {error.strerror}",
             hint="the checkpoints themselves are untouched; free space or quota there, then resume",
         ) from error
-
-
-def quarantine(directory: Path, checkpoint: Checkpoint, label: str) -> Path:
-    """Move a tag to `quarantine/<tag>.<label>`, by rename: nothing is deleted or overwritten.
-
-    A name that is taken gets a number. Returns the new path; CheckpointError where it cannot be moved.
-    """
-    return set_aside(directory, checkpoint.tag, label)
-
-
-def set_aside(directory: Path, name: str, label: str) -> Path:
-    """Move any entry of a checkpoint directory into its quarantine; see `quarantine`."""
-    folder = directory / QUARANTINE
-    target = folder / f"{name}.{label}"
-    try:
-        folder.mkdir(exist_ok=True)
-        number = 2
-        # rename() would silently replace an empty directory, so a free name is looked for first.
-        while os.path.lexists(target):
-            target = folder / f"{name}.{label}.{number}"
-            number += 1
-        (directory / name).rename(target)
-        sync_directory(folder)
-        sync_directory(directory)
-    except OSError as error:
-        raise CheckpointError(
-            f"{directory / name} cannot be moved to {target}: {error.strerror}",
-            hint="move it away by hand, then resume",
-        ) from error
-    return target
 
 
 def _step(tag: str) -> int:

@@ -62,8 +62,8 @@ cannot load a tag it was given must fail: it never starts again from step 0."""
 
 CONTROL = "control"
 STATE_FILE = "state.json"
-"""In a tag of the reference trainer: how far the run was. Written before the shards; a tag where it cannot be read
-is corrupt, one of another program that has none is judged by its shards alone."""
+"""In a tag of the reference trainer: how far the run was. Written before the shards; a tag where it cannot be read,
+or tells another step, is corrupt; one of another program that has none is judged by its shards alone."""
 
 
 class ExitCode(IntEnum):
@@ -86,7 +86,8 @@ EndKind = Literal["reached", "checkpointed", "diverged", "fenced", "failed"]
 class End:
     """`end.json`: how a restart ended, written by rank 0 after a barrier of all ranks.
 
-    `step` is the last optimizer step done, `tokens` the tokens consumed up to it, `checkpoint` the tag of
+    A `reached` below the launch's target_steps ends no run, and a save that is claimed here must be there at the next
+    start. `step` is the last optimizer step done, `tokens` the tokens consumed up to it, `checkpoint` the tag of
     the newest complete save of this restart or None, `time` seconds since the epoch.
     """
 

@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import deepspeed
+import torch.distributed as dist
 
 from pretrainctl.errors import CheckpointError, LedgerError
 from pretrainctl.records import codec
@@ -40,6 +40,8 @@ __all__ = [
 _TAG = re.compile(r"global_step(\d+)")
 _REPLACED = "replaced-"
 _DELETING = "deleting-"
+_NOT_OF_THE_FILES = ("gloo", "NCCL", "CUDA", "HIP error", "out of memory", "alloc", "file read failed")
+"""Words of errors that say nothing about this rank's files: a peer died, memory ran out, a GPU or a read failed."""
 
 
 @dataclass(frozen=True)
@@ -140,12 +142,16 @@ def load(engine: Engine, settings: TrainingSettings, state: State) -> None:
     deepspeed.utils.logger.addHandler(complaints)
     try:
         path, client = engine.deepspeed.load_checkpoint(str(directory), tag=tag)
-    except (OSError, RuntimeError, EOFError, KeyError, AssertionError, UnpicklingError) as error:
-        text = (str(error).splitlines() or [type(error).__name__])[0]
-        if "gloo" in text or "NCCL" in text:  # a peer died, which says nothing about this rank's files
+    except OSError as error:
+        # Of the file system, not of the bytes: the tag may be whole.
+        raise CheckpointError(f"{directory / tag} cannot be read: {type(error).__name__}: {error}") from error
+    except Exception as error:
+        text = (str(error).splitlines() or [""])[0]
+        if isinstance(error, (MemoryError, dist.DistError)) or any(word in text for word in _NOT_OF_THE_FILES):
             raise
         raise CheckpointError(
-            f"{directory / tag} cannot be loaded: {text}", hint="resume from an older complete tag"
+            f"{directory / tag} cannot be loaded: {type(error).__name__}: {text}",
+            hint="resume from an older complete tag",
         ) from error
     finally:
         deepspeed.utils.logger.removeHandler(complaints)
@@ -153,7 +159,15 @@ def load(engine: Engine, settings: TrainingSettings, state: State) -> None:
     if path is None or complaints.said:
         raise CheckpointError(f"{directory / tag} cannot be loaded: {' '.join(complaints.said) or 'no files found'}")
     if (client.get("step"), engine.deepspeed.global_steps) != (state.step, state.step):
-        raise CheckpointError(f"{directory / tag} holds the weights of step {engine.deepspeed.global_steps}")
+        raise CheckpointError(
+            f"{directory / tag} holds the weights of step {engine.deepspeed.global_steps}, "
+            f"and was saved as step {client.get('step')}"
+        )
+    # Each rank asks its own shard: DeepSpeed loads one of another step without a word.
+    steps = engine.optimizer_steps()
+    if steps != {state.step}:
+        found = " and ".join(map(str, sorted(steps))) or "none"
+        raise CheckpointError(f"{directory / tag} holds the optimizer of step {found}")
 
 
 def save(engine: Engine, settings: TrainingSettings, ranks: Ranks, state: State) -> str:

@@ -151,6 +151,7 @@ class Engine:
             fused=ranks.device.type == "cuda",
         )
         self.deepspeed, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
+        self._steps_before = max(self._counted(), default=0)
 
     def step(self, number: int, batches: list[torch.Tensor]) -> tuple[float, float]:
         """Optimizer step `number` (from 1) over this rank's micro-batches; (own mean loss, global gradient norm).
@@ -173,6 +174,19 @@ class Engine:
         elif norm is None:
             norm = float(self.deepspeed.get_global_grad_norm())
         return float(torch.stack(losses).mean()), norm
+
+    def optimizer_steps(self) -> set[int]:
+        """Steps that this rank's share of AdamW's state has done: one number, unless it was put together.
+
+        Where DeepSpeed 0.19.8 keeps them: without ZeRO in torch's optimizer itself or the one that its wrapper for bf16
+        holds, with ZeRO 1 to 3 in the one that works on this rank's flat partitions; `step` of each parameter's state.
+        Some of them make that state by a step of zeros (bf16 without ZeRO), which is not counted here.
+        """
+        return {step - self._steps_before for step in self._counted()}
+
+    def _counted(self) -> set[int]:
+        optimizer = getattr(self.deepspeed.optimizer, "optimizer", self.deepspeed.optimizer)
+        return {int(state["step"]) for state in optimizer.state.values() if "step" in state}
 
     def _plain_norm(self) -> float | None:
         """Without ZeRO in fp32 DeepSpeed tells no norm; every rank holds all averaged gradients then."""

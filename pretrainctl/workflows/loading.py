@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pretrainctl.frameworks.zero_checkpoint import stamp_of
+from pretrainctl.frameworks.checkpoint_gate import stamp_of
 from pretrainctl.records import codec
 from pretrainctl.records.run import Diagnosis, Event, RefusedTag
 from pretrainctl.recovery.loading import blame_tag, find_failed_load

@@ -175,12 +175,12 @@ def _saved_step(run: RunFolder) -> tuple[int | None, str | None]:
     for _, _, path in reversed(list(run.restart_dirs())):
         steps = [save.step for save in _series(path).saved[-1:]]
         end = codec.read_if_whole(End, path / "end.json")
-        claims = end is not None and (end.checkpoint is not None or end.kind == "checkpointed")
-        if end is not None and claims:
-            claimed = _TAG.fullmatch(end.checkpoint or "")
-            steps.append(int(claimed[1]) if claimed else end.step)
+        claimed = end.checkpoint if end is not None else None
+        if end is not None and claimed is not None:
+            tag = _TAG.fullmatch(claimed)
+            steps.append(int(tag[1]) if tag else end.step)
         if steps:
-            return max(steps), end.checkpoint or f"step {end.step}" if end is not None and claims else None
+            return max(steps), claimed
     return None, None
 
 

@@ -127,6 +127,48 @@ def test_the_newest_complete_tag_is_taken_whatever_is_damaged(site: Site, saved:
     saved.wait_for_an_empty_queue()
 
 
+def zero_a_pickle(file: Path) -> None:
+    """Zero a part of what torch reads first; the archive's own directory, which the gate reads, stays whole."""
+    content = bytearray(file.read_bytes())
+    at = content.index(b"data.pkl") + 200
+    content[at : at + 200] = bytes(200)
+    file.write_bytes(content)
+
+
+def test_tags_that_look_whole_and_do_not_load_are_set_aside_as_often_as_the_recipe_allows(
+    site: Site, saved: TrainingRun
+) -> None:
+    folder = restore(saved)
+    *_, third, second, newest = by_step(folder)
+    shutil.copy(second / "mp_rank_00_model_states.pt", newest / "mp_rank_00_model_states.pt")
+    zero_a_pickle(shard(second))
+    known = len(saved.events("checkpoint_gate"))
+    assert site.command("resume", saved.name, "--set", "recovery.older_checkpoints=1").returncode == 0
+    wait_until(lambda: saved.events("checkpoint_gate")[known + 2 :], 120, f"three gates; {saved.story()}")
+    gates = saved.events("checkpoint_gate")[known:]
+    assert [gate.data["resume_tag"] for gate in gates] == [newest.name, second.name, third.name]
+    moved = [entry for gate in gates for entry in gate.data["quarantined"]]
+    assert [entry["tag"] for entry in moved] == [newest.name, second.name]
+    assert f"{newest.name} holds the weights of step" in moved[0]["reason"]
+    assert f"{second.name} cannot be loaded: " in moved[1]["reason"]
+    assert all(Path(entry["path"]).is_dir() for entry in moved), "nothing is deleted"
+    stopped = wait_until(lambda: saved.events("stopped"), 30, f"the stop; {saved.story()}")[-1]
+    assert stopped.data["class"] == "checkpoint_incomplete"
+    assert "recovery.older_checkpoints" in stopped.message
+    ended = [event for event in saved.events("decided") if event.attempt == gates[0].attempt]
+    assert all("pause" not in event.message for event in ended), "no node waits for what does not pass"
+    saved.wait_for_an_empty_queue()
+    # A person says that it may go on: from the one that loads.
+    assert site.command("resume", saved.name).returncode == 0
+    gate = wait_until(lambda: saved.events("checkpoint_gate")[known + 3 :], 60, "the gate")[0]
+    assert gate.data["resume_tag"] == third.name
+    step = int(third.name.removeprefix("global_step"))
+    wait_until(lambda: any(s["attempt"] == gate.attempt for s in saved.samples()), 60, f"a step; {saved.story()}")
+    assert saved.first_step_of(gate.attempt) == step + 1
+    assert site.command("cancel", saved.name).returncode == 0
+    saved.wait_for_an_empty_queue()
+
+
 def test_when_every_tag_is_bad_the_run_stops_and_never_begins_anew(site: Site, saved: TrainingRun) -> None:
     folder = restore(saved)
     # The nodes are taken, so that the checkpoints go bad while the resumed job waits.

@@ -22,6 +22,14 @@ _BAD_SETTING = (
 _NAN = (": nan", ": NAN", "=nan")
 
 PROGRAM: tuple[Signature, ...] = (
+    # the reference trainer's own word on a checkpoint, whatever the error in it says
+    root(
+        "rror",
+        r"rank \d+: error: .*\bglobal_step\d+ (?:cannot be loaded: |holds the (?:weights|optimizer) of step )",
+        "checkpoint_incomplete",
+        "the checkpoint cannot be loaded",
+        "the reference trainer: trainer/checkpoint.py",
+    ),
     # the training's own numbers and settings
     root("xception", r"loss scale already at minimum", "divergence", "the loss scale is exhausted", _DEEPSPEED),
     root(
@@ -72,13 +80,6 @@ PROGRAM: tuple[Signature, ...] = (
         start_only=True,
     ),
     # checkpoints
-    root(
-        "rror",
-        r"rank \d+: error: .*\bglobal_step\d+ (?:cannot be loaded: |holds the (?:weights|optimizer) of step )",
-        "checkpoint_incomplete",
-        "the checkpoint cannot be loaded",
-        "the reference trainer: trainer/checkpoint.py",
-    ),
     root(
         "are missing",
         r"zero checkpoints paths are missing",

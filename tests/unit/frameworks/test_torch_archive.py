@@ -12,9 +12,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pretrainctl.frameworks import torch_archive
 from pretrainctl.frameworks.torch_archive import (
     TornArchiveError,
     UnknownFormatError,
+    damaged_records,
     open_archive,
     recorded_integer,
 )
@@ -176,3 +178,57 @@ def test_recorded_integer(scratch: Path, number: int) -> None:
 def test_recorded_integer_that_is_not_there(scratch: Path, state: object) -> None:
     scratch.write_bytes(saved(state))
     assert recorded_integer(scratch, open_archive(scratch), "dp_world_size") is None
+
+
+# every byte, against the checksums
+
+
+@pytest.fixture
+def archived(tmp_path: Path) -> Path:
+    file = tmp_path / "x.pt"
+    torch.save({"a": torch.arange(5000, dtype=torch.float32), "b": torch.ones(7)}, file)
+    return file
+
+
+def zero(file: Path, record: bytes, count: int) -> None:
+    content = bytearray(file.read_bytes())
+    at = content.index(b"PK\x03\x04", content.index(b"/" + record)) - count  # the end of the record's bytes
+    assert any(content[at : at + count])
+    content[at : at + count] = bytes(count)
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize("block", [torch_archive._BLOCK, 1000])
+def test_all_records_are_read_in_blocks_and_are_as_written(archived: Path, monkeypatch, block: int) -> None:
+    monkeypatch.setattr(torch_archive, "_BLOCK", block)
+    read: list[int] = []
+    assert damaged_records(archived, read.append) == []
+    assert max(read) <= block
+    with zipfile.ZipFile(archived) as archive:
+        assert sum(read) == sum(entry.file_size for entry in archive.infolist())
+
+
+def test_zeroed_and_flipped_bytes_are_named_by_their_record(archived: Path) -> None:
+    zero(archived, b"data/0", 2000)
+    open_archive(archived)  # the end of the file does not show it
+    assert damaged_records(archived) == ["data/0"]
+    content = bytearray(archived.read_bytes())
+    content[content.index(b"data.pkl") + 150] ^= 1
+    archived.write_bytes(content)
+    assert damaged_records(archived) == ["data.pkl", "data/0"]
+
+
+def test_without_checksums_nothing_is_said(tmp_path: Path) -> None:
+    before = torch.serialization.get_crc32_options()
+    torch.serialization.set_crc32_options(False)
+    try:
+        torch.save({"a": torch.ones(100)}, tmp_path / "x.pt")
+    finally:
+        torch.serialization.set_crc32_options(before)
+    assert damaged_records(tmp_path / "x.pt") == []
+
+
+def test_a_cut_file_is_torn_here_too(archived: Path) -> None:
+    archived.write_bytes(archived.read_bytes()[:-1])
+    with pytest.raises(TornArchiveError):
+        damaged_records(archived)

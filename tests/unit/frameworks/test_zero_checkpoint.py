@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from pretrainctl.errors import CheckpointError, UnreadableError
 from pretrainctl.frameworks import zero_checkpoint
+from pretrainctl.frameworks.quarantine import quarantine
 from pretrainctl.frameworks.zero_checkpoint import (
     inventory,
     iter_checkpoints,
-    quarantine,
     read_pointer,
     tags,
     write_pointer,

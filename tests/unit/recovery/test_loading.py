@@ -29,7 +29,7 @@ def judged(line: str, *, dead: str = "", status: int = 1, tag: str = TAG, phase:
         "cannot be loaded: RuntimeError: PytorchStreamReader failed locating file data.pkl: file not found",
         "holds the weights of step 40, and was saved as step 40",
         "holds the optimizer of step 40",
-        "holds the optimizer of step no step at all",
+        "holds the optimizer of step none",
     ],
 )
 @pytest.mark.parametrize("phase", ["load", "step", ""])

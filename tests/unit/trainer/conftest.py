@@ -38,6 +38,16 @@ class Restart:
         deadline = time.monotonic() + PATIENCE
         return [rank.wait(max(0.1, deadline - time.monotonic())) for rank in self.ranks]
 
+    def wait_for_one(self, code: int) -> list[int | None]:
+        """Exit codes by rank once one has ended with `code`; the others, which wait for it, are then killed."""
+        deadline = time.monotonic() + PATIENCE
+        while code not in (codes := [rank.poll() for rank in self.ranks]):
+            assert None in codes, codes
+            assert time.monotonic() < deadline, self.log(0)
+            time.sleep(0.05)
+        self.stop()
+        return codes
+
     def wait_for(self, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """The first line of metrics for which `condition` holds."""
         deadline = time.monotonic() + PATIENCE

@@ -7,6 +7,7 @@ import resource
 import shutil
 
 import pytest
+import torch
 
 from pretrainctl.records.contract import ExitCode
 
@@ -75,15 +76,56 @@ def test_another_model(resumable):
         ("mp_rank_00_model_states.pt", "empty"),
         ("mp_rank_00_model_states.pt", "truncated"),
         ("zero_pp_rank_0_mp_rank_00_optim_states.pt", "truncated"),
+        ("zero_pp_rank_0_mp_rank_00_optim_states.pt", "zeroed"),
+        ("mp_rank_00_model_states.pt", "zeroed"),
     ],
 )
 def test_a_damaged_shard(resumable, name, damage):
     shard = resumable.checkpoints / "global_step1" / name
     if damage == "missing":
         shard.unlink()
+    elif damage == "zeroed":  # some of the bytes of data.pkl, which the gate does not read
+        content = bytearray(shard.read_bytes())
+        at = content.index(b"data.pkl") + 200
+        content[at : at + 200] = bytes(200)
+        shard.write_bytes(content)
     else:
         shard.write_bytes(shard.read_bytes()[: 0 if damage == "empty" else -100])
     refused(resumable, f"{name} is missing" if damage == "missing" else "cannot be loaded", tag="global_step1")
+
+
+@pytest.mark.parametrize(("stage", "precision"), [(0, "fp32"), (0, "bf16"), (1, "bf16"), (2, "fp32"), (3, "fp32")])
+def test_an_optimizer_of_another_step_on_any_rank(trainer, stage, precision):
+    """Files that load without a word: DeepSpeed 0.19.8 does not look at the steps in them."""
+    trainer.settings |= {"total_steps": 2, "zero_stage": stage, "precision": precision}
+    trainer.settings["checkpoint"] |= {"every_steps": 1}
+    saved = trainer.start()
+    assert saved.wait() == [0, 0], saved.log(0)
+    trainer.settings |= {"total_steps": 3}
+    older, newer = (trainer.checkpoints / f"global_step{step}" for step in (1, 2))
+    if stage == 0:  # one file for all: only its optimizer is of the older step
+        states = [torch.load(tag / "mp_rank_00_model_states.pt", weights_only=False) for tag in (older, newer)]
+        torch.save(states[1] | {"optimizer": states[0]["optimizer"]}, newer / "mp_rank_00_model_states.pt")
+    else:
+        name = f"{'bf16_' * (precision == 'bf16')}zero_pp_rank_1_mp_rank_00_optim_states.pt"
+        shutil.copy(older / name, newer / name)
+    restart = trainer.start(attempt=2, tag="global_step2")
+    codes = restart.wait_for_one(ExitCode.FAILED)
+    assert f"rank 1: error: {newer} holds the optimizer of step 1\n" in restart.log(1), codes
+    assert "Traceback" not in restart.log(1)
+    assert restart.metrics("step") == []
+
+
+def test_weights_of_another_step(resumable):
+    resumable.settings |= {"total_steps": 2}
+    restart = resumable.start(attempt=2, tag="global_step1", ranks=1)
+    assert restart.wait() == [0], restart.log(0)
+    older, newer = (resumable.checkpoints / f"global_step{step}/mp_rank_00_model_states.pt" for step in (1, 2))
+    shutil.copy(older, newer)
+    resumable.settings |= {"total_steps": 3}
+    again = resumable.start(attempt=3, tag="global_step2", ranks=1)
+    assert again.wait() == [ExitCode.FAILED]
+    assert f"rank 0: error: {newer.parent} holds the weights of step 1, and was saved as step 1" in again.log(0)
 
 
 def test_a_tag_that_was_never_finished(resumable):

@@ -14,7 +14,9 @@ def numbers(restart):
     ]
 
 
-@pytest.mark.parametrize(("stage", "precision"), [(0, "fp32"), (1, "fp32"), (2, "fp32"), (3, "fp32"), (1, "bf16")])
+@pytest.mark.parametrize(
+    ("stage", "precision"), [(0, "fp32"), (1, "fp32"), (2, "fp32"), (3, "fp32"), (0, "bf16"), (1, "bf16"), (3, "bf16")]
+)
 def test_resume_is_bit_identical(trainer, stage, precision):
     trainer.settings |= {"zero_stage": stage, "precision": precision}
     whole = trainer.start()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+from pretrainctl.cli.main import main
 from pretrainctl.errors import CheckpointError
 from pretrainctl.frameworks.checkpoint_gate import check
 from pretrainctl.records import codec, contract
@@ -16,7 +18,7 @@ from pretrainctl.records.job import Job, JobClass, StateMeaning
 from pretrainctl.records.run import AttemptRecord, Diagnosis, RunRecord
 from pretrainctl.runs import ledger
 from pretrainctl.runs.folder import RunFolder
-from pretrainctl.workflows.checkpoints import list_checkpoints
+from pretrainctl.workflows.checkpoints import list_checkpoints, verify_checkpoints
 from pretrainctl.workflows.loading import judge_load, refused_tags
 from pretrainctl.workflows.look_back import expected_checkpoint, look_back, restart_summaries
 
@@ -142,3 +144,27 @@ def test_an_attempt_that_died_before_it_could_say_so_is_looked_back_at(run: RunF
     assert past.loading.get("load_failed") == (None if said else TAG)
     ledger.append(run.path, "looked_back", "", attempt=2, data={"of": 1, **past.loading})
     assert choice(run) == (TAG if said else "global_step40")
+
+
+def test_the_command_reads_every_byte_where_asked(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PRETRAINCTL_RUNS", str(run.path.parent))
+    shard = run.launch().checkpoint.directory / "global_step40" / "mp_rank_00_model_states.pt"
+    content = bytearray(shard.read_bytes())
+    content[content.index(b"data/0") + 80] ^= 1
+    shard.write_bytes(content)
+    for options, status in (([], "complete"), (["--verify"], "corrupt")):
+        monkeypatch.setattr(sys, "argv", ["pretrainctl", "checkpoints", "a", "--json", *options])
+        with pytest.raises(SystemExit) as left:
+            main()
+        assert left.value.code == 0, "as without --verify"
+        listed = {entry["tag"]: entry for entry in json.loads(capsys.readouterr().out)}
+        assert [listed[tag]["status"] for tag in ("global_step20", "global_step40", TAG)] == [
+            *("complete", status, "complete")
+        ]
+    assert listed["global_step40"]["reason"] == "mp_rank_00_model_states.pt: data/0 not as written (CRC-32)"
+    told: list[tuple[int, int]] = []
+    verify_checkpoints("a", lambda *figures: told.append(figures))
+    assert told
+    assert all(0 < done <= total for done, total in told)

@@ -92,6 +92,4 @@ def test_a_save_that_only_the_end_record_tells_of_is_missed(run: RunFolder, tmp_
     with pytest.raises(CheckpointError, match=r"says that global_step5 was saved, which is not there.*no tag at all"):
         check(layout.directory, layout, **wanted)
     codec.write(end, End("checkpointed", 6, 3072, None, "stop", 1.0))
-    assert expected_checkpoint(run) == {"expected": True, "last_saved_step": 6, "claimed": "step 6", "refused": {}}
-    codec.write(end, End("failed", 6, 3072, None, "", 1.0))
-    assert not expected_checkpoint(run)["expected"]
+    assert not expected_checkpoint(run)["expected"], "it names no save of this start"
