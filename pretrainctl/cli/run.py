@@ -33,8 +33,6 @@ def register(app: typer.Typer) -> None:
     """Add the commands on runs to the app."""
     for command in (launch, status, logs, metrics, checkpoints, stop, cancel, resume, reconcile):
         app.command()(command)
-    app.command(hidden=True)(attempt)
-    app.command(hidden=True)(witness)
 
 
 def launch(
@@ -324,26 +322,6 @@ def reconcile(
         view.note(f"warning: {problem}")
     if found.unknown:
         raise typer.Exit(SlurmError.exit_code)
-
-
-def attempt(run_dir: Annotated[Path, typer.Argument(metavar="FOLDER", help="The run folder.")]) -> None:
-    """Run one attempt inside a job; the batch script calls this."""
-    from pretrainctl.workflows.attempt.run import run_attempt
-
-    raise typer.Exit(run_attempt(run_dir))
-
-
-def witness(
-    run_dir: Annotated[Path, typer.Argument(help="The run folder.")],
-    number: Annotated[int, typer.Argument(metavar="ATTEMPT", help="The attempt that was lost.")],
-    host: Annotated[str, typer.Argument(help="Its batch host.")],
-    port: Annotated[int, typer.Argument(help="Where it listened.")],
-    how: Annotated[str, typer.Argument(help="closed or silent.")],
-) -> None:
-    """End a job whose batch host is gone; a node of the job calls this."""
-    from pretrainctl.workflows.attempt.witness import witness as look
-
-    look(run_dir, number, host, port, how)
 
 
 def _show(outcome: object, *, as_json: bool) -> None:

@@ -47,6 +47,10 @@ class Shape:
     cpus: int = 80
     down_nodes: int = 0
 
+    def words(self) -> str:
+        """As people read it."""
+        return f"{self.nodes} nodes, each claims {self.gpus} GPUs and {self.cpus} CPUs"
+
     def __post_init__(self) -> None:
         if not 1 <= self.nodes <= 64:
             raise InputError(f"{self.nodes} nodes cannot be held here", hint="1 to 64 nodes can")

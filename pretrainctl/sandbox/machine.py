@@ -108,7 +108,7 @@ class Sandbox:
             if "slurmctld" in running and known is not None:
                 if shape not in (None, known.shape):
                     raise InputError(
-                        f"the sandbox in {self.root} runs in another shape: {_words(known.shape)}",
+                        f"the sandbox in {self.root} runs in another shape: {known.shape.words()}",
                         hint="take it down first: pretrainctl sandbox down",
                     )
                 self._start_missing(known, running)
@@ -135,7 +135,7 @@ class Sandbox:
         control = [name for name in daemons.CONTROL_DAEMONS if name not in running]
         nodes = [name for name in settings.shape.names if name not in running or running[name].stopped]
         if not control and not nodes:
-            self._say(f"the sandbox is up already: {_words(settings.shape)}")
+            self._say(f"the sandbox is up already: {settings.shape.words()}")
             return
         for name in control:
             self._say(f"starting {name}")
@@ -348,7 +348,3 @@ def _takes_jobs(state: str) -> bool:
 
 def _is_held(state: str) -> bool:
     return state.startswith(("down", "drain")) and not state.endswith("*")
-
-
-def _words(shape: Shape) -> str:
-    return f"{shape.nodes} nodes, each claims {shape.gpus} GPUs and {shape.cpus} CPUs"
