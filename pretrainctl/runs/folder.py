@@ -224,8 +224,8 @@ def _is_missing(root: Path) -> bool:
     return False
 
 
-def all_runs() -> tuple[list[RunFolder], list[RunError]]:
-    """Every run under the roots, oldest first, and what could not be read there.
+def all_runs(*, own: bool = False) -> tuple[list[RunFolder], list[RunError]]:
+    """Every run under the roots, oldest first, and what could not be read there; with `own` nothing of other people.
 
     One that is there by several names, through links, is one run: by the name that is no link, where there is one.
     """
@@ -246,10 +246,18 @@ def all_runs() -> tuple[list[RunFolder], list[RunError]]:
                 if place not in found or place == path:
                     found[place] = RunFolder(path)
             except RunError as error:
-                unreadable.append(error)
+                unreadable += [] if own and _is_of_others(path) else [error]
             except (OSError, RuntimeError) as error:  # resolve() says of a circle of links that it is a RuntimeError
                 unreadable.append(LedgerError(f"{path} cannot be read: {error}"))
-    return sorted(found.values(), key=lambda run: run.record.created), unreadable
+    runs = (run for run in found.values() if not own or run.is_own())
+    return sorted(runs, key=lambda run: run.record.created), unreadable
+
+
+def _is_of_others(path: Path) -> bool:
+    try:
+        return path.lstat().st_uid != os.geteuid()
+    except OSError:
+        return False
 
 
 def find(name: str) -> RunFolder:

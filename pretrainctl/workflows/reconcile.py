@@ -48,14 +48,12 @@ def reconcile(name: str | None = None) -> Look:
         run = folder.find(name)
         outcome, _ = _reconcile_one(run, reach_own(run), None)
         return Look((outcome,), 0, 0)
-    runs, unreadable = folder.all_runs()
+    runs, unreadable = folder.all_runs(own=True)
     outcomes: list[Outcome] = []
     problems = [str(error) for error in unreadable]
     over = 0
     queues = _Queues()
     for run in runs:
-        if not run.is_own():
-            continue
         try:
             outcome, changed = _reconcile_one(run, *queues.of(run))
         except (PretrainctlError, OSError) as error:

@@ -118,6 +118,16 @@ def test_reconcile_says_the_problem_on_stderr_and_ends_in_5(
     assert slurm.submitted == ["bb"]
 
 
+def test_what_other_people_keep_closed_is_no_trouble_of_reconcile(
+    slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed(monkeypatch, tmp_path / "aa")
+    monkeypatch.setattr(folder.os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
+    found = reconcile.reconcile()
+    assert (found.problems, found.unknown, slurm.submitted) == ((), 0, ["bb"])
+    assert len(status.survey().problems) == 1
+
+
 def test_a_run_of_closed_folders_is_a_problem_of_its_own(
     slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
