@@ -216,10 +216,10 @@ def _wrong_state(path: Path, step: int) -> str:
         raise _unreadable(path, error) from error
     except (ValueError, RecursionError):
         return "it cannot be read"
-    said = state.get("step") if isinstance(state, dict) else None
-    if isinstance(said, int) and not isinstance(said, bool):
-        return "" if said == step else f"it was written at step {said}"
-    return "it tells no step"
+    if not isinstance(state, dict):
+        return "it is no record"
+    said = state.get("step", step)  # a program of one's own may keep other things under this name
+    return "" if said == step and not isinstance(said, bool) else f"it was written at step {said}"
 
 
 def _no_directory(path: Path, tag: str, error: OSError) -> Checkpoint | None:
