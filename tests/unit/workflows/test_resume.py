@@ -19,6 +19,7 @@ from pretrainctl.runs.folder import RunFolder
 from pretrainctl.runs.state import fold
 from pretrainctl.workflows import control
 from pretrainctl.workflows.lineage import begin, finish, lineage_file
+from tests.unit.records.test_token_index import write_tokens
 from tests.unit.workflows.test_revise import bundle, launched
 
 
@@ -26,9 +27,7 @@ from tests.unit.workflows.test_revise import bundle, launched
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
     """One that trained in attempt 1 and was stopped; job 9 is what is queued next."""
     run = launched(tmp_path, "quickstart", "sandbox")
-    (tmp_path / "data").mkdir()
-    for suffix in (".bin", ".idx"):
-        (tmp_path / "data" / f"quickstart{suffix}").write_bytes(b"data")
+    write_tokens(tmp_path / "data" / "quickstart", 1000)
     contract.restart_dir(run.path, 1, 0).mkdir(parents=True)
     codec.write(contract.attempt_dir(run.path, 1) / "attempt.json", AttemptRecord(1, 7, 0, "n1", 1, ("n1",), 0.0))
     now = finish(begin(run, run.launch(), known=None, job_environment=None), run, 30.0)

@@ -97,7 +97,7 @@ def test_status_and_a_look_at_all_runs_show_what_there_is(run: Path, pytestconfi
     assert "is not up" in found.problems[0]
     looked = reconcile()
     assert (looked.unknown, looked.over) == (1, 0)
-    assert "is not up" in looked.outcomes[0].message
+    assert "is not up" in looked.problems[0]
 
 
 def test_a_sandbox_without_its_controller_is_not_down(
