@@ -23,6 +23,7 @@ from pretrainctl.runs.folder import RunFolder
 from pretrainctl.runs.sayings import Sayings
 from pretrainctl.sandbox import Sandbox
 from pretrainctl.workflows import sandbox as sandboxes
+from pretrainctl.workflows.interrupted import uninterrupted
 from pretrainctl.workflows.metrics import summarize_run
 
 __all__ = ["DemoReport", "demo"]
@@ -77,7 +78,7 @@ def demo(folder: Path, *, say: Say, confirm: Callable[[str], bool], keep: bool =
             say(f"the sandbox stays up: PRETRAINCTL_SANDBOX={sandbox.root}")
         else:
             say("taking the sandbox down")
-            with sandboxes.uninterrupted():
+            with uninterrupted():
                 sandbox.down()
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
-import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pretrainctl.errors import InputError, MissingError
 from pretrainctl.sandbox import Sandbox, SandboxStatus, Shape, packages
+from pretrainctl.workflows.interrupted import uninterrupted
 
 __all__ = [
     "Ended",
@@ -22,13 +21,10 @@ __all__ = [
     "prepare",
     "revive_node",
     "status",
-    "uninterrupted",
     "up",
 ]
 
 Say = Callable[[str], None]
-
-_ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def up(
@@ -91,20 +87,6 @@ def prepare(folder: Path) -> None:
             f"{folder} is no folder to work in: {error.strerror}",
             hint="name one that can be made and written: --folder",
         ) from error
-
-
-@contextlib.contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Ctrl-C, SIGTERM and SIGHUP end nothing in here: for taking down, which takes seconds, and leaves nothing behind.
-
-    Who is impatient sends them again, and whose terminal closes gets several.
-    """
-    held = {number: signal.signal(number, signal.SIG_IGN) for number in _ENDINGS}
-    try:
-        yield
-    finally:
-        for number, before in held.items():
-            signal.signal(number, before)
 
 
 def discard(folder: Path, sandbox: Path, *, say: Say) -> bool:

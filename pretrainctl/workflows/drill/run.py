@@ -21,6 +21,7 @@ from pretrainctl.workflows.drill.faults import FAULTS
 from pretrainctl.workflows.drill.place import STEPS, Place, at_cluster, at_sandbox, find_site
 from pretrainctl.workflows.drill.scene import Scene, SkippedError, UnmetError
 from pretrainctl.workflows.drill.verdict import Record, Row, judge, measure, resumed, told_as
+from pretrainctl.workflows.interrupted import uninterrupted
 
 __all__ = ["Desk", "choose", "drill", "listed"]
 
@@ -90,7 +91,7 @@ def drill(faults: Sequence[Fault], folder: Path, *, cluster: str | None, desk: D
         if keep:
             desk.say(f"the sandbox stays up: PRETRAINCTL_SANDBOX={sandbox.root}")
         else:
-            with sandboxes.uninterrupted():
+            with uninterrupted():
                 sandbox.down()
 
 
@@ -145,7 +146,7 @@ def _play(fault: Fault, place: Place, undisturbed: _Undisturbed) -> Row:
     except (PretrainctlError, OSError) as error:
         problems.append(f"{type(error).__name__}: {error}")
     except BaseException:
-        with sandboxes.uninterrupted():
+        with uninterrupted():
             scene.end()
         raise
     try:
@@ -222,7 +223,7 @@ class _Undisturbed:
                 scene.wait_for("finished")
                 scene.wait(lambda: not scene.jobs(), _QUEUE_PATIENCE, "an empty queue")
             finally:
-                with sandboxes.uninterrupted():
+                with uninterrupted():
                     scene.end()
             digest = _weights(scene)
             if digest is None:

@@ -135,7 +135,7 @@ def test_the_job_s_log_says_each_thing_once(
     world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def carry(attempt: Attempt, _chain: object, _patience: object) -> tuple[attempts.Decision, str]:
-        attempt.event("restart_ended", "the loss is NaN")
+        attempt.event("restart_ended", "the loss is NaN", {"class": "divergence", "restart": 0})
         attempt.event("decided", "stop: the loss is NaN; it would be again")
         return attempts.Decision(attempts.Action.STOP, "the loss is NaN; it would be again"), "divergence"
 

@@ -17,7 +17,7 @@ from pretrainctl.records.job import Job, JobClass, StateMeaning
 from pretrainctl.records.progress import Hang
 from pretrainctl.records.run import AttemptRecord, RunRecord
 from pretrainctl.runs import ledger
-from pretrainctl.workflows import doctor
+from pretrainctl.workflows import case
 from pretrainctl.workflows.doctor import examine_logs, examine_run
 from pretrainctl.workflows.metrics import summarize_run
 
@@ -94,7 +94,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Co
     golden = pytestconfig.rootpath / "tests" / "golden" / "quickstart-on-sandbox" / "launch.json"
     monkeypatch.setenv("PRETRAINCTL_RUNS", str(tmp_path / "runs"))
     made = Run(tmp_path / "runs", json.loads(golden.read_text()))
-    monkeypatch.setattr(doctor, "reach", lambda _run: Slurm({}))
+    monkeypatch.setattr(case, "reach", lambda _run: Slurm({}))
     return made
 
 
@@ -102,7 +102,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Co
 def slurm_says(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def say(*jobs: tuple[int, str, JobClass], alive: bool = False, name: str = "a-1", away: bool = False) -> None:
         known = {number: Job(number, name, StateMeaning(text, kind, alive=alive)) for number, text, kind in jobs}
-        monkeypatch.setattr(doctor, "reach", lambda _run: Slurm(None if away else known))
+        monkeypatch.setattr(case, "reach", lambda _run: Slurm(None if away else known))
 
     return say
 
@@ -156,7 +156,7 @@ def test_what_never_was_has_not_ended(run: Run) -> None:
 
 
 def test_what_trains_is_not_judged(run: Run, slurm_says, monkeypatch) -> None:
-    monkeypatch.setattr(doctor.time, "time", lambda: 2.0)
+    monkeypatch.setattr(case.time, "time", lambda: 2.0)
     run.attempt(1, 7)
     run.restart(1, 0, OOM)
     slurm_says((7, "RUNNING", JobClass.RUNNING), alive=True)
@@ -214,7 +214,7 @@ def test_a_dead_node_is_known_from_the_ledger(run: Run) -> None:
 
 
 def test_a_cancel_is_known_from_the_ledger_before_slurm_has_ended_the_job(run: Run, slurm_says, monkeypatch) -> None:
-    monkeypatch.setattr(doctor.time, "time", lambda: 2.0)
+    monkeypatch.setattr(case.time, "time", lambda: 2.0)
     run.attempt(1, 7)
     run.restart(1, 0, RESET)
     run.event("node_dead", "node node02 is dead: closed", node="node02", how="closed")
@@ -380,7 +380,7 @@ def test_a_job_that_runs_and_does_no_step(
     lines = (folder / "metrics.jsonl").read_text().replace('"seconds":1.0', f'"seconds":{seconds}')
     (folder / "metrics.jsonl").write_text(lines)
     slurm_says((7, "RUNNING", JobClass.RUNNING), alive=True)
-    monkeypatch.setattr(doctor.time, "time", lambda: 1.0 + silent)
+    monkeypatch.setattr(case.time, "time", lambda: 1.0 + silent)
     if not stalls:
         with pytest.raises(RunError):
             examine_run("a")

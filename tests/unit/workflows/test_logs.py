@@ -35,7 +35,8 @@ def test_what_the_attempts_say_between_the_lines_is_said_once(tmp_path: Path, mo
     def lines(*_: object, **__: object):
         yield "step 160"
         for kind, message in (("restart_ended", reached), ("decided", f"finish: {reached}"), ("finished", reached)):
-            ledger.append(tmp_path, kind, message, attempt=1)  # type: ignore[arg-type]
+            data = {"class": "finished", "restart": 0}
+            ledger.append(tmp_path, kind, message, attempt=1, data=data)  # type: ignore[arg-type]
         assert is_over()
         yield None
 

@@ -317,12 +317,12 @@ def test_runs_on_a_storage_tier_that_is_purged_are_said(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("setting", "says"),
     [
-        ("cluster.liveness.interval=1e-9", "greater than or equal to 0.1, not 1e-09"),
-        ("cluster.liveness.closed_after=1e-9", "greater than or equal to 0.1, not 1e-09"),
-        ("cluster.liveness.silent_after=1e300", "less than or equal to 86400, not 1e+300"),
-        ("cluster.hang.factor=1e308", "less than or equal to 1000, not 1e+308"),
-        ("cluster.hang.start_per_node=1e300", "less than or equal to 3600, not 1e+300"),
-        ("resources.seconds_per_step=1e300", "less than or equal to 86400, not 1e+300"),
+        ("cluster.liveness.interval=1e-9", "at least 0.1 is expected, not 1e-09"),
+        ("cluster.liveness.closed_after=1e-9", "at least 0.1 is expected, not 1e-09"),
+        ("cluster.liveness.silent_after=1e300", "at most 86400 is expected, not 1e+300"),
+        ("cluster.hang.factor=1e308", "at most 1000 is expected, not 1e+308"),
+        ("cluster.hang.start_per_node=1e300", "at most 3600 is expected, not 1e+300"),
+        ("resources.seconds_per_step=1e300", "at most 86400 is expected, not 1e+300"),
         ("recovery.node_hours=1e300", "1e+300 is more than there can be, at most 1000000000 is taken"),
         ("training.tokens=1e300", "1.00e+300 is more than there can be, at most 1000000000000000000 is taken"),
     ],
