@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sandbox.training_runs import Site, TrainingRun, wait_until
+from tests.sandbox.training_runs import Site, TrainingRun
 
 pytestmark = pytest.mark.usefixtures("sandbox")
 
@@ -105,7 +105,7 @@ def cancelled(site: Site) -> TrainingRun:
     """A run that was cancelled before it did much."""
     run = site.launch("cancelled", steps=50)
     assert site.command("cancel", run.name).returncode == 0
-    wait_until(lambda: site.slurm("squeue", "-h") == "", 60, "the job to leave its nodes: it writes no more", run=run)
+    run.wait_for_an_empty_queue()
     return run
 
 

@@ -144,7 +144,7 @@ def test_tags_that_look_whole_and_do_not_load_are_set_aside_as_often_as_the_reci
     zero_a_pickle(shard(second))
     known = len(saved.events("checkpoint_gate"))
     assert site.command("resume", saved.name, "--set", "recovery.older_checkpoints=1").returncode == 0
-    wait_until(lambda: saved.events("checkpoint_gate")[known + 2 :], 120, f"three gates; {saved.story()}")
+    wait_until(lambda: saved.events("checkpoint_gate")[known + 2 :], 120, "three gates", run=saved)
     gates = saved.events("checkpoint_gate")[known:]
     assert [gate.data["resume_tag"] for gate in gates] == [newest.name, second.name, third.name]
     moved = [entry for gate in gates for entry in gate.data["quarantined"]]
@@ -152,7 +152,7 @@ def test_tags_that_look_whole_and_do_not_load_are_set_aside_as_often_as_the_reci
     assert f"{newest.name} holds the weights of step" in moved[0]["reason"]
     assert f"{second.name} cannot be loaded: " in moved[1]["reason"]
     assert all(Path(entry["path"]).is_dir() for entry in moved), "nothing is deleted"
-    stopped = wait_until(lambda: saved.events("stopped"), 30, f"the stop; {saved.story()}")[-1]
+    stopped = wait_until(lambda: saved.events("stopped"), 30, "the stop", run=saved)[-1]
     assert stopped.data["class"] == "checkpoint_incomplete"
     assert "recovery.older_checkpoints" in stopped.message
     ended = [event for event in saved.events("decided") if event.attempt == gates[0].attempt]
@@ -163,7 +163,7 @@ def test_tags_that_look_whole_and_do_not_load_are_set_aside_as_often_as_the_reci
     gate = wait_until(lambda: saved.events("checkpoint_gate")[known + 3 :], 60, "the gate")[0]
     assert gate.data["resume_tag"] == third.name
     step = int(third.name.removeprefix("global_step"))
-    wait_until(lambda: any(s["attempt"] == gate.attempt for s in saved.samples()), 60, f"a step; {saved.story()}")
+    wait_until(lambda: any(s["attempt"] == gate.attempt for s in saved.samples()), 60, "a step", run=saved)
     assert saved.first_step_of(gate.attempt) == step + 1
     assert site.command("cancel", saved.name).returncode == 0
     saved.wait_for_an_empty_queue()

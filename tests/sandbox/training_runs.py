@@ -178,13 +178,16 @@ class TrainingRun:
         return path.read_text().split()[0]
 
     def jobs(self) -> list[int]:
-        """Jobs of this run that wait or run; one that Slurm only clears off its nodes has ended."""
+        """Jobs of this run that Slurm still has in its queue: those too that it clears off their nodes."""
         name = json.loads((self.folder / "run.json").read_text())["job_name"]
-        lines = self.site.slurm("squeue", "-h", "-o", "%A %T", f"--name={name}").splitlines()
-        return [int(job) for job, state in map(str.split, lines) if state != "COMPLETING"]
+        return [int(line) for line in self.site.slurm("squeue", "-h", "-o", "%A", f"--name={name}").split()]
 
-    def wait_for_an_empty_queue(self, timeout: float = 120.0) -> None:
-        """Wait until no job waits or runs. A step that ended while Slurm was away tells it so every 15 s."""
+    def wait_for_an_empty_queue(self, timeout: float = 150.0) -> None:
+        """Wait until no job is in the queue, and so nothing of one on a node.
+
+        A step that ended while Slurm was away tells it so every 15 s, and Slurm asks a node for a job's end at growing
+        intervals of up to 45 s.
+        """
         deadline = time.monotonic() + timeout
         while jobs := self.jobs():
             queue = self.site.slurm("squeue", "-o", "%A %T %r %N")
