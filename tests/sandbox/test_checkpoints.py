@@ -64,8 +64,13 @@ def test_a_save_torn_by_the_death_of_a_rank_is_quarantined_and_the_one_before_it
 
 @pytest.fixture(scope="module")
 def saved(site: Site) -> TrainingRun:
-    """A run that was stopped with at least three complete checkpoints."""
-    run = site.launch("saved", steps=600, sets=[f"checkpoint.every_steps={EVERY}"])
+    """One run for all that can be wrong with its checkpoints."""
+    return save_and_stop(site, "saved")
+
+
+def save_and_stop(site: Site, name: str) -> TrainingRun:
+    """A run that was stopped with at least three complete checkpoints, which lie in `good` too."""
+    run = site.launch(name, steps=600, sets=[f"checkpoint.every_steps={EVERY}"])
     run.wait_for_step(2 * EVERY + 2)
     assert site.command("stop", "--save", run.name).returncode == 0
     run.wait_for("attempt_ended")
@@ -136,9 +141,10 @@ def zero_a_pickle(file: Path) -> None:
 
 
 def test_tags_that_look_whole_and_do_not_load_are_set_aside_as_often_as_the_recipe_allows(
-    site: Site, saved: TrainingRun
+    site: Site,
 ) -> None:
-    folder = restore(saved)
+    saved = save_and_stop(site, "look-whole")  # of its own: how often a run has gone back counts
+    folder = saved.folder / "checkpoints"
     *_, third, second, newest = by_step(folder)
     shutil.copy(second / "mp_rank_00_model_states.pt", newest / "mp_rank_00_model_states.pt")
     zero_a_pickle(shard(second))

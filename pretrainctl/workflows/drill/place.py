@@ -75,11 +75,15 @@ class Place:
         since a recipe with a program has none."""
         plan = make_plan("quickstart", self.cluster, set_values=self.settings(sets), name=name)
         bundle = render_bundle(plan, self.run_dir(name))[2]
-        (self.folder / "programs").mkdir(exist_ok=True)
-        file = self.folder / "programs" / f"{name}.json"
+        file = self.settings_aside(name)
+        file.parent.mkdir(exist_ok=True)
         file.write_text(bundle.files["training.json"], encoding="utf-8")
         argv = ["{python}", "-m", "pretrainctl.workflows.drill.program", *arguments, str(file)]
         return f"program={json.dumps({'argv': argv, 'checkpoint': {'directory': '{run_dir}/checkpoints'}})}"
+
+    def settings_aside(self, name: str) -> Path:
+        """The file from which the drill's program has the trainer's settings."""
+        return self.folder / "programs" / f"{name}.json"
 
     def pretrainctl(
         self, *words: str, check: bool = True, variables: Mapping[str, str] | None = None

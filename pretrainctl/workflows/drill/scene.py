@@ -68,6 +68,11 @@ class Scene:
             variables={RUNS_VARIABLE: str(self.path.parent), **(variables or {})},
         )
 
+    def settings_file(self) -> Path:
+        """The settings of the training: in the bundle, or aside where the drill's program has the trainer's place."""
+        file = self.run.bundle / "training.json"
+        return file if file.exists() else self.place.settings_aside(self.name)
+
     def once(self) -> tuple[str, str]:
         """The options of the drill's program by which its fault comes only once."""
         return ("--once", str(self.place.folder / "programs" / f"{self.name}.once"))
