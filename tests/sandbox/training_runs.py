@@ -182,11 +182,11 @@ class TrainingRun:
         name = json.loads((self.folder / "run.json").read_text())["job_name"]
         return [int(line) for line in self.site.slurm("squeue", "-h", "-o", "%A", f"--name={name}").split()]
 
-    def wait_for_an_empty_queue(self, timeout: float = 150.0) -> None:
+    def wait_for_an_empty_queue(self, timeout: float = 240.0) -> None:
         """Wait until no job is in the queue, and so nothing of one on a node.
 
         A step that ended while Slurm was away tells it so every 15 s, and Slurm asks a node for a job's end at growing
-        intervals of up to 45 s.
+        intervals of up to 45 s: 100 s were seen.
         """
         deadline = time.monotonic() + timeout
         while jobs := self.jobs():
