@@ -9,6 +9,7 @@ import typer
 
 from pretrainctl.cli import view
 from pretrainctl.cli.once import OnceGroup
+from pretrainctl.cli.plan import Cluster
 from pretrainctl.units import parse_duration
 
 if TYPE_CHECKING:
@@ -24,9 +25,6 @@ app = typer.Typer(
 )
 
 Names = Annotated[list[str], typer.Argument(metavar="NODE...", help="Nodes as Slurm lists them: node[02-03].")]
-Cluster = Annotated[
-    str | None, typer.Option("--cluster", "-c", metavar="NAME", help="Cluster profile; default: where we are.")
-]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pretrainctl.cli import view
+from pretrainctl.cli.plan import Cluster
 from pretrainctl.errors import InputError, SlurmError
 from pretrainctl.units import show_estimate
 
@@ -23,9 +24,6 @@ __all__ = ["register"]
 
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="Name or folder of a run.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Cluster = Annotated[
-    str | None, typer.Option("--cluster", "-c", metavar="NAME", help="Cluster profile; default: where we are.")
-]
 Sets = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a value.")]
 
 

@@ -11,7 +11,7 @@ from pretrainctl.recovery.loading import FailedLoad, blame_tag, find_failed_load
 from pretrainctl.recovery.log_reading import LogReading
 
 TAG = "global_step60"
-OWN = f"1: rank 1: error: /work/my runs/a/checkpoints/{TAG} cannot be loaded: UnpicklingError: invalid load key"
+OWN = f"1: rank 1: error: /scratch/my runs/a/checkpoints/{TAG} cannot be loaded: UnpicklingError: invalid load key"
 
 
 def judged(line: str, *, dead: str = "", status: int = 1, tag: str = TAG, phase: str = "load") -> FailedLoad | None:
@@ -34,20 +34,20 @@ def judged(line: str, *, dead: str = "", status: int = 1, tag: str = TAG, phase:
 )
 @pytest.mark.parametrize("phase", ["load", "step", ""])
 def test_the_word_of_the_reference_trainer_proves_it_at_once(says: str, phase: str) -> None:
-    found = judged(f"1: rank 1: error: /work/my runs/a/{TAG} {says}", phase=phase)
-    assert found == FailedLoad(TAG, f"/work/my runs/a/{TAG} {says}", proven=True)
+    found = judged(f"1: rank 1: error: /scratch/my runs/a/{TAG} {says}", phase=phase)
+    assert found == FailedLoad(TAG, f"/scratch/my runs/a/{TAG} {says}", proven=True)
 
 
 @pytest.mark.parametrize(
     "says",
     [
-        "cannot be read: OSError: [Errno 5] Input/output error: '/work/x.pt'",
+        "cannot be read: OSError: [Errno 5] Input/output error: '/scratch/x.pt'",
         "cannot be read: OSError: [Errno 116] Stale file handle",
         "was saved with world_size 1, but this run has 2",
     ],
 )
 def test_what_the_trainer_says_of_the_file_system_or_the_settings_proves_nothing(says: str) -> None:
-    found = judged(f"1: rank 1: error: /work/{TAG} {says}")
+    found = judged(f"1: rank 1: error: /scratch/{TAG} {says}")
     assert found is None or not found.proven
 
 
@@ -63,7 +63,7 @@ def test_another_tag_than_the_one_that_was_given() -> None:
         ("1: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", {}),
         ("1: MemoryError: Unable to allocate 3.2 GiB", {}),
         ("1: RuntimeError: [enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory", {}),
-        ("1: OSError: [Errno 5] Input/output error: '/work/x.pt'", {}),
+        ("1: OSError: [Errno 5] Input/output error: '/scratch/x.pt'", {}),
         ("1: OSError: [Errno 116] Stale file handle", {}),
         ("1: RuntimeError: PytorchStreamReader failed reading file data/0: file read failed", {}),
         ("1: RuntimeError: Connection closed by peer", {}),

@@ -23,7 +23,7 @@ from pretrainctl.workflows.loading import judge_load, refused_tags
 from pretrainctl.workflows.look_back import expected_checkpoint, look_back, restart_summaries
 
 TAG = "global_step60"
-OWN = f"rank 1: error: /work/{TAG} cannot be loaded: EOFError: Ran out of input"
+OWN = f"rank 1: error: /scratch/{TAG} cannot be loaded: EOFError: Ran out of input"
 PROVEN = Diagnosis("checkpoint_incomplete", f"the checkpoint cannot be loaded: 1: {OWN}")
 ODD = Diagnosis("application_error", "rank 1 ended with status 1: TypeError: x", confidence="medium")
 OTHER = Diagnosis("node_failure", "lost node02")
