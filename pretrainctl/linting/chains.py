@@ -35,6 +35,8 @@ def _submits(batch: Batch) -> Iterator[tuple[Command, dict[str, str], str]]:
     """Each sbatch of the batch shell that submits a script of the chain, its options, and the script."""
     for command in batch.commands:
         words = unwrapped([batch.resolve(value, command.line) for value in command.values])
+        sent = re.fullmatch(r"[^\[(]*\b(sbatch\s[^;&|]*).*", " ".join(words[1:])) if words[:1] == ("ssh",) else None
+        words = tuple(sent[1].split()) if sent else words
         if not words or words[0].rsplit("/", 1)[-1] != "sbatch":
             continue
         if command.place.function and all(place.function for _, place in batch.runs(command)):
@@ -44,10 +46,6 @@ def _submits(batch: Batch) -> Iterator[tuple[Command, dict[str, str], str]]:
         name = script.rsplit("/", 1)[-1]
         if script and _SAME.search(name) and not _OTHER.search(name) and "wrap" not in options:
             yield command, options, script
-
-
-def _chosen(batch: Batch, command: Command) -> bool:
-    return all(place.conditional for _, place in batch.runs(command))
 
 
 def _last_of_the_training(batch: Batch) -> int | None:

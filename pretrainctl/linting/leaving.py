@@ -7,43 +7,34 @@ from collections.abc import Iterator
 
 from pretrainctl.linting import script as bash
 from pretrainctl.linting.batch import Batch
-from pretrainctl.linting.ending import ends_well, handler, long_commands, traps
+from pretrainctl.linting.ending import ends_on_failure, ends_well, handler, long_commands, traps
 from pretrainctl.linting.findings import Hit, Rule
 from pretrainctl.linting.programs import launcher, python_script
-from pretrainctl.linting.script import Command
+from pretrainctl.linting.script import Command, Place
 
 __all__ = ["RULES"]
 
-_SHORT = frozenset(
-    {
-        "true",
-        ":",
-        "echo",
-        "printf",
-        "date",
-        "hostname",
-        "disown",
-        "exit",
-        "set",
-        "export",
-        "mkdir",
-        "cp",
-        "mv",
-        "rm",
-        "ln",
-    }
-    | {"touch", "cat", "ls", "module", "ulimit", "cd", "source", ".", "trap", "jobs", "squeue", "scontrol", "sacct"}
-    | {"tee", "logger", "nvidia-smi", "[", "test", "env", "pwd", "unset", "umask", "popd", "pushd", "declare", "local"}
+_TELLS_OR_SETS = (
+    "true : echo printf date hostname disown exit set export mkdir cp mv rm ln touch cat ls module ulimit cd source . "
+    "trap jobs squeue scontrol sacct tee logger nvidia-smi [ test env pwd unset umask popd pushd declare local"
 )
-"""Commands behind which nothing can be waited for."""
-_NOT_LONG = 600
-"""Seconds of a sleep that holds no training."""
+_SHORT = frozenset(_TELLS_OR_SETS.split())
+"""Commands that hold no script until a training ends."""
 
 
 def _ends_soon(command: Command) -> bool:
     if command.name == "sleep":
         return len(command.values) == 2 and bool(re.fullmatch(r"\d{1,3}s?", command.values[1]))
-    return command.name in _SHORT or command.place.substitution or command.place.background
+    redirects = command.values == ("exec",)
+    return command.name in _SHORT or redirects or command.place.substitution or _detached(command)
+
+
+def _detached(command: Command) -> bool:
+    """Whether the shell goes on while the command still runs."""
+    values = command.values
+    screen = command.name == "screen" and any(re.match(r"-\w*d\w*m|-\w*m\w*d", each) for each in values)
+    tmux = command.name == "tmux" and values[1:2] in (("new",), ("new-session",)) and "-d" in values
+    return command.place.background or screen or tmux
 
 
 def _training_left_behind(batch: Batch) -> Iterator[Hit]:
@@ -86,7 +77,7 @@ def _last_in_background(batch: Batch) -> tuple[Command, ...]:
     """The last command of the script, where it is in the background and nothing else may be the training."""
     outer = [each for each in batch.commands if not each.place.function and not each.place.substitution]
     busy = any(not _ends_soon(each) for each in outer)
-    return () if busy else tuple(each for each in outer[-1:] if each.place.background and each.name not in _SHORT)
+    return () if busy else tuple(each for each in outer if _detached(each) and each.name not in _SHORT)[-1:]
 
 
 def _left_by_task(batch: Batch) -> Iterator[Hit]:
@@ -107,45 +98,51 @@ def _left_by_task(batch: Batch) -> Iterator[Hit]:
 
 
 def _tries_lost(batch: Batch) -> Iterator[Hit]:
-    """A loop of tries ends with the status of its last command, such as `sleep`. Source: bash(1), Compound Commands.
+    """A loop ends with the status of its last command, such as `sleep`. Source: bash(1), Compound Commands.
 
     Nothing is said where the loop or what follows notes, tests or exits.
     """
-    for command in long_commands(batch)[-1:]:
-        place = command.place
+    long = long_commands(batch)[-1:]
+    if any("exit" in handler(batch, trap) for trap in traps(batch, "EXIT")):
+        return
+    for command, (line, place) in ((each, batch.runs(each)[-1]) for each in long):
         if not place.loop or place.function or place.background or place.substitution:
             continue
         text = batch.script.statements[place.statement].text
-        if not re.match(r"\s*(for|while|until)\b", text) or any(
-            "exit" in handler(batch, t) for t in traps(batch, "EXIT")
-        ):
+        if not re.match(r"(for|while|until)\b", text) or _notes(batch, place, line, text, command.place.function):
             continue
         inside = [each for each in batch.commands if each.place.statement == place.statement]
-        gives_up = any(each.name == "break" for each in inside)
-        counter = re.match(r"\s*for\s*\(\(\s*(\w+)", text)
-        noted = re.search(r"\$\{?\?|PIPESTATUS|\b(exit|return|scancel)\b", text) or any(
-            each.place.statement == place.statement and each.line >= command.line and each.place.loop
-            for each in batch.script.assignments
-            if not (counter and each.name == counter[1])
-            and not re.fullmatch(r"\$\(\(.*\)\)", each.value.text if each.value else "")
-        )
         after = [
             each
             for each in batch.commands
             if each.place.statement > place.statement and not each.place.function and not each.place.substitution
         ]
-        rest = batch.script.statements[place.statement + 1 :]
-        tested = any(each.text.startswith(("[", "((", "!", "test", "if", "case")) for each in rest)
-        last = inside[-1]
-        ends_so = bool(after) or (last is not command and ends_well(last) and not last.place.conditional)
-        if noted or tested or not place.guarded or not gives_up:
-            continue
-        if ends_so and all(map(ends_well, after)):
+        tried = place.guarded and any(each.name == "break" for each in inside)
+        passed = not place.guarded and text.startswith("for") and not ends_on_failure(batch, line)
+        more = bool(after) or (inside[-1] is not command and ends_well(inside[-1]) and not inside[-1].place.conditional)
+        if (tried or passed) and more and all(map(ends_well, after)):
             yield (
                 command.line,
-                "when every try has failed the script goes on to its end: it ends as COMPLETED 0:0",
-                "srun ... && exit 0 in the loop, and exit 1 behind it",
+                f"when {'every try' if tried else 'one of them'} has failed the script goes on, to COMPLETED 0:0",
+                "srun ... && exit 0 in the loop, and exit 1 behind it"
+                if tried
+                else "srun ... || failed=1, and exit $failed",
             )
+
+
+def _notes(batch: Batch, place: Place, line: int, text: str, function: str) -> bool:
+    """Whether a loop keeps what became of the training, or something behind it tests it."""
+    counter = re.match(r"for\s*\(\(\s*(\w+)", text)
+    kept = any(
+        each.place.statement == place.statement and each.line >= line and each.place.loop
+        for each in batch.script.assignments
+        if not (counter and each.name == counter[1])
+        and not re.fullmatch(r"\$\(\(.*\)\)", each.value.text if each.value else "")
+    )
+    whole = text + batch.script.functions.get(function, "")
+    rest = batch.script.statements[place.statement + 1 :]
+    tested = any(each.text.startswith(("[", "((", "!", "test", "if", "case")) for each in rest)
+    return kept or tested or re.search(r"\$\{?\?|PIPESTATUS|\b(exit|return|scancel)\b", whole) is not None
 
 
 RULES = (

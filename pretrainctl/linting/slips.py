@@ -40,8 +40,33 @@ def _blanks_around_equals(batch: Batch) -> Iterator[Hit]:
         yield line, reason, "NAME=VALUE without blanks around ="
 
 
+_TYPESET = re.compile("[\u2010-\u2015\u2212]+[A-Za-z]|[\u201c\u201d\u2018\u2019]")
+
+
+def _typeset_sign(batch: Batch) -> Iterator[Hit]:
+    """Dashes and quotes of a word processor are letters to bash. Source: bash(1), QUOTING."""
+    words = [
+        word
+        for command in batch.commands
+        if command.name not in _TEXT
+        for word in command.words
+        if not word.text.startswith(("'", '"')) and word is not batch.body(command)
+    ]
+    words += [each.value for each in batch.script.assignments if each.value]
+    for line, text in sorted({(word.line, word.text) for word in words if _TYPESET.match(word.text)}):
+        yield (
+            line,
+            f"{text.split()[0]} begins with a sign of a word processor, which is a letter like any other to bash",
+            "a plain hyphen or quote",
+        )
+
+
+_TEXT = frozenset({"echo", "printf", "grep", "sed", "awk", "logger", "mail"})
+"""Commands whose words are text."""
+
 RULES = (
     Rule("blank-after-backslash", "error", _blank_after_backslash),
     Rule("blanks-around-equals", "error", _blanks_around_equals),
+    Rule("typeset-sign", "error", _typeset_sign),
 )
 """Slips of the pen."""

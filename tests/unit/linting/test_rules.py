@@ -759,6 +759,15 @@ GENERAL = [
         )
     ),
     *(
+        ("typeset-sign", JOB + bad, 4, JOB + good)
+        for bad, good in (
+            ("srun -K1 \u2013\u2013label python a.py\n", "srun -K1 --label python a.py # \u2013\u2013label\n"),
+            ("srun -K1 python a.py \u2014lr 1\n", "srun -K1 python a.py --name 'a \u2014lr 1'\n"),
+            ("export A=\u201cx\u201d\n" + TRAIN, 'export A="\u201cx\u201d"\n' + TRAIN),
+            ("mkdir \u2212p x\n" + TRAIN, "echo \u2212p\n" + TRAIN + "exit\n"),
+        )
+    ),
+    *(
         ("node-count-differs", JOB + "srun -K1 " + bad, 4, JOB + "srun -K1 " + good)
         for bad, good in (
             ("torchrun --nnodes=4 --rdzv_backend=c10d a.py\n", "torchrun --nnodes=2 --rdzv_backend=c10d a.py\n"),
@@ -876,6 +885,8 @@ GENERAL = [
             ),
             (4, "run() { srun -K1 python a.py; }\nrun &\n", "run() { srun -K1 python a.py; }\nrun &\nwait -n\n"),
             (4, "mpirun python a.py &\n", "mpirun python a.py &\nwhile pgrep mpirun; do sleep 10; done\n"),
+            (4, "tmux new-session -d 'srun -K1 python a.py'\n", "tmux new-session 'srun -K1 python a.py'\n"),
+            (4, "screen -dmS t ./train.sh\nexec 2>&1\n", "screen -ls\n./train.sh\n"),
             (4, "bash start_workers.sh &\n", "bash start_workers.sh\n"),
             (4, "eval 'srun -K1 python a.py' &\n", "trap 'wait; touch END' EXIT\nsrun -K1 python a.py &\n"),
             (4, "srun -K1 bash -c 'python a.py &'\n", "srun -K1 bash -c 'python a.py & wait'\n"),
@@ -885,6 +896,14 @@ GENERAL = [
     *(
         ("tries-lost", JOB + bad, 4, JOB + good)
         for bad, good in (
+            (
+                "run() { srun -K1 python a.py; }; for i in 1 2; do run && break; sleep 9; done; date\n",
+                "run() { srun -K1 python a.py || exit; }; for i in 1 2; do run && break; sleep 9; done; date\n",
+            ),
+            (
+                "for i in 1 2 3; do srun -K1 python a.py $i; done\ndate\n",
+                "for i in 1 2 3; do srun -K1 python a.py $i || failed=1; done\ndate; exit $failed\n",
+            ),
             (
                 "for i in 1 2 3; do srun -K1 python a.py && break; sleep 10; done; echo finished\n",
                 "for i in 1 2 3; do srun -K1 python a.py && exit 0; sleep 10; done; exit 1\n",
@@ -915,6 +934,11 @@ GENERAL = [
         ("chain-not-reached", JOB + bad, line, JOB + good)
         for line, bad, good in (
             (5, "set -e\nsrun -K1 python a.py; sbatch chain.sh\n", "set -e\nsrun -K1 python a.py && sbatch chain.sh\n"),
+            (
+                6,
+                "set -e\n" + TRAIN + "ssh login 'cd x && sbatch loop.sh'\n",
+                "set -e\n" + TRAIN + "ssh login '[ -f DONE ] || sbatch loop.sh'\n",
+            ),
             (6, "set -e\n" + TRAIN + "sbatch $0\n", "set -e\n" + TRAIN + "sbatch evaluate.sh\n"),
             (6, "set -e\n" + TRAIN + "sbatch -d singleton train.sbatch\n", "set -e\n" + TRAIN + "sbatch --wrap date\n"),
             (
