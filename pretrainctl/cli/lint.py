@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
 
 
 def lint(
-    scripts: Annotated[list[Path], typer.Argument(metavar="SCRIPT...", help="Batch scripts.")],
+    scripts: Annotated[list[Path], typer.Argument(metavar="SCRIPT...", help="Batch scripts; - is stdin.")],
     cluster: Annotated[
         str | None,
         typer.Option(

@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
-from pretrainctl.linting import ending, internet, launching, network, queues, ranks, requests, script, site
+from pretrainctl.linting import (
+    chains,
+    ending,
+    internet,
+    launching,
+    leaving,
+    network,
+    queues,
+    ranks,
+    refusals,
+    requests,
+    script,
+    site,
+    slips,
+    spread,
+)
 from pretrainctl.linting.batch import Batch
 from pretrainctl.linting.findings import Finding, Rule
 from pretrainctl.schema import ClusterProfile
@@ -11,9 +26,14 @@ __all__ = ["RULES", "Finding", "check"]
 
 RULES: tuple[Rule, ...] = (
     *requests.RULES,
+    *refusals.RULES,
+    *slips.RULES,
     *launching.RULES,
     *ranks.RULES,
+    *spread.RULES,
     *ending.RULES,
+    *leaving.RULES,
+    *chains.RULES,
     *network.RULES,
     *queues.RULES,
     *site.RULES,
@@ -25,5 +45,5 @@ RULES: tuple[Rule, ...] = (
 def check(text: str, profile: ClusterProfile | None = None) -> tuple[Finding, ...]:
     """What is wrong with a batch script, by line; without a profile nothing is said about a site's own rules."""
     batch = Batch(script.read(text), profile)
-    found = [finding for rule in RULES for finding in rule.check(batch)]
-    return tuple(sorted(found, key=lambda finding: (finding.line, finding.rule)))
+    found = {(each.line, each.rule, each.reason): each for rule in RULES for each in rule.check(batch)}
+    return tuple(sorted(found.values(), key=lambda finding: (finding.line, finding.rule)))

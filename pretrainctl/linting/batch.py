@@ -32,6 +32,8 @@ _LONGEST = 20_000
 _MOST_RUNS = 200
 """Runs of a command that are followed; functions that call functions twice make them without end."""
 _SHELLS = ("bash", "sh", "dash", "zsh")
+_DEFAULT = re.compile(r"\$\{\w+:?[-=]([\w./ -]*)\}")
+"""A program that a variable may replace, `${SRUN:-srun}`."""
 _VARIABLE = re.compile(r"\$(?:\{(\w+)(?:\[[@*]\])?\}|(\w+))")
 
 
@@ -150,6 +152,32 @@ class Batch:
         return tuple(values)
 
     @cached_property
+    def commands(self) -> tuple[Command, ...]:
+        """The commands of the script, and behind each `eval TEXT` and `bash -c TEXT` those of the text."""
+        return tuple(each for command in self.script.commands for each in (command, *self._inner(command)))
+
+    def _inner(self, command: Command) -> Iterator[Command]:
+        words = self._after_wrappers(command)
+        name = words[0].rsplit("/", 1)[-1] if words else ""
+        body = self.body(command) if name in _SHELLS else None
+        if body is None and name != "eval":
+            return
+        text = self.resolve(body.value, command.line) if body else " ".join(words[1:])
+        first, inside = body.line if body else command.line, bash.read(text)
+        for each in inside.commands:
+            place = replace(
+                command.place,
+                function=command.place.function or each.place.function,
+                background=command.place.background or each.place.background,
+                piped=command.place.piped or (each.place.piped and "pipefail" not in text),
+                guarded=command.place.guarded or each.place.guarded,
+                loop=command.place.loop or each.place.loop,
+                conditional=command.place.conditional or each.place.conditional,
+                substitution=command.place.substitution or each.place.substitution,
+            )
+            yield replace(each, line=first + each.line - 1, place=place)
+
+    @cached_property
     def settings(self) -> tuple[Command, ...]:
         """Every `set`, in order."""
         return tuple(command for command in self.script.commands if command.name == "set")
@@ -157,7 +185,7 @@ class Batch:
     @cached_property
     def launches(self) -> tuple[Launch, ...]:
         """Every srun outside `$(...)`."""
-        found = ((command, self._after_wrappers(command)) for command in self.script.commands)
+        found = ((command, self._after_wrappers(command)) for command in self.commands)
         return tuple(
             self._launch(command, words)
             for command, words in found
@@ -170,7 +198,7 @@ class Batch:
         started = {launch.command: launch.tasks for launch in self.launches}
         return tuple(
             (command, words)
-            for command in self.script.commands
+            for command in self.commands
             for words in started.get(command, (tuple(self._after_wrappers(command)),))
             if words
         )
@@ -217,7 +245,9 @@ class Batch:
         return tuple(launch for launch in self.launches if launch.trains)
 
     def _after_wrappers(self, command: Command) -> list[str]:
-        return list(unwrapped(self._split(command)))
+        words = list(unwrapped(self._split(command)))
+        default = _DEFAULT.fullmatch(words[0]) if words else None
+        return [*_shell_split(default[1]), *words[1:]] if default else words
 
     def _split(self, command: Command) -> list[str]:
         """The words of a command as the shell makes them of its own variables."""
@@ -234,7 +264,7 @@ class Batch:
     def _launch(self, command: Command, words: list[str]) -> Launch:
         options, first = read_options(words[1:])
         program = words[1 + first :]
-        opaque = any(word.startswith("$") for word in (*words[1 : 1 + first], *program[:1]))
+        opaque = any(word.startswith("$") for word in program[:1])
         while program and program[0].startswith("$"):
             # Unknown options: what follows may be more of them.
             program = program[1:]

@@ -11,22 +11,22 @@ from pretrainctl.linting.programs import launcher, program
 from pretrainctl.linting.script import Command
 from pretrainctl.linting.variables import settings
 
-__all__ = ["RULES"]
+__all__ = ["RULES", "ends_on_failure", "ends_well", "handler", "long_commands", "traps"]
 
 
 _TELLING = frozenset({"true", ":", "echo", "printf", "date", "sleep", "logger", "mail", "mailx", "hostname", "tee"})
 """Commands that end well whatever the training did, and leave nothing by which others learn of it."""
 
 
-def _long(batch: Batch) -> tuple[Command, ...]:
+def long_commands(batch: Batch) -> tuple[Command, ...]:
     """Commands of the batch shell that may be the training, in order."""
     sruns = tuple(launch.command for launch in batch.trainings)
     if sruns:
         return sruns
     return tuple(
         command
-        for command in batch.script.commands
-        if not command.place.substitution and (launcher(command.values) or _python(program(command.values)))
+        for command, words in batch.programs
+        if not command.place.substitution and (launcher(words) or _python(program(words)))
     )
 
 
@@ -56,15 +56,15 @@ def _shell_option(batch: Batch, letter: str, name: str, line: int) -> bool:
     return on
 
 
-def _ends_on_failure(batch: Batch, line: int) -> bool:
+def ends_on_failure(batch: Batch, line: int) -> bool:
     """Whether a command that fails at a line ends the script: by `set -e`, or a trap of ERR that exits."""
     if _shell_option(batch, "e", "errexit", line):
         return True
-    traps = [trap for trap in _traps(batch, "ERR") if trap.line <= line]
-    return bool(traps) and re.search(r"\b(exit(?!\s+0)|scancel|kill)\b", _handler(batch, traps[-1])) is not None
+    held = [trap for trap in traps(batch, "ERR") if trap.line <= line]
+    return bool(held) and re.search(r"\b(exit(?!\s+0)|scancel|kill)\b", handler(batch, held[-1])) is not None
 
 
-def _handler(batch: Batch, trap: Command) -> str:
+def handler(batch: Batch, trap: Command) -> str:
     """What a trap runs, with the functions that it calls."""
     text, seen = trap.values[2 if trap.values[1] == "--" else 1], set[str]()
     while True:
@@ -76,7 +76,7 @@ def _handler(batch: Batch, trap: Command) -> str:
 
 def _status_hidden_by_pipe(batch: Batch) -> Iterator[Hit]:
     """A pipeline's status is its last command's, which is tee's, unless `pipefail` holds. Source: bash(1)."""
-    for command in _long(batch):
+    for command in long_commands(batch):
         places = [place for line, place in batch.runs(command) if not _shell_option(batch, "", "pipefail", line)]
         hidden = [place for place in places if place.piped]
         if not hidden or len(hidden) < len(batch.runs(command)):
@@ -96,12 +96,12 @@ def _status_hidden_by_pipe(batch: Batch) -> Iterator[Hit]:
 def _status_lost(batch: Batch) -> Iterator[Hit]:
     """A script's status is its last command's. Source: bash(1); seen as COMPLETED after a failure."""
     yield from _status_excused(batch)
-    for command in _long(batch)[-1:]:
+    for command in long_commands(batch)[-1:]:
         place, own = command.place, batch.script.statements[command.place.statement].text
         if place.guarded or place.function or place.loop or place.background or command.name == "exec":
             continue
         after = batch.script.statements[place.statement + 1 :]
-        if not after or _ends_on_failure(batch, command.line):
+        if not after or ends_on_failure(batch, command.line):
             continue
         if re.search(r"\$\{?(\?|PIPESTATUS)|^exit\s*$", after[0].text) or re.search(r"\$\?|PIPESTATUS", own):
             continue
@@ -125,23 +125,21 @@ def _status_excused(batch: Batch) -> Iterator[Hit]:
 
     Source: bash(1), Lists and Compound Commands. What a loop tries again, and what others may read, is not judged.
     """
-    long = _long(batch)
+    long = long_commands(batch)
     if not all(command.place.excused for command in long) or any(
-        "exit" in _handler(batch, t) for t in _traps(batch, "EXIT")
+        "exit" in handler(batch, t) for t in traps(batch, "EXIT")
     ):
         return
     for command in long[-1:]:
         place, last = command.place, batch.script.statements[-1]
         if place.function or place.loop or place.background:
             continue
-        at = batch.script.commands.index(command)
-        after = [
-            each for each in batch.script.commands[at + 1 :] if not each.place.function and not each.place.substitution
-        ]
+        at = batch.commands.index(command)
+        after = [each for each in batch.commands[at + 1 :] if not each.place.function and not each.place.substitution]
         noted = any(
             each.place.statement == place.statement and each.line >= command.line for each in batch.script.assignments
         )
-        if noted or last.text.startswith(("[", "((", "!")) or not all(map(_ends_well, after)):
+        if noted or last.text.startswith(("[", "((", "!")) or not all(map(ends_well, after)):
             continue
         yield (
             command.line,
@@ -150,7 +148,7 @@ def _status_excused(batch: Batch) -> Iterator[Hit]:
         )
 
 
-def _ends_well(command: Command) -> bool:
+def ends_well(command: Command) -> bool:
     """Whether a command tells something, or ends the script with the status of what it told."""
     return command.name in _TELLING or command.values in (("wait",), ("exit",), ("exit", "0"), ("exit", "$?"))
 
@@ -171,7 +169,8 @@ def _signal(batch: Batch) -> tuple[int, bool, str] | None:
     return given.line, "B" in (match[1] or ""), numbers.get(match[2], match[2])
 
 
-def _traps(batch: Batch, name: str) -> list[Command]:
+def traps(batch: Batch, name: str) -> list[Command]:
+    """Every `trap` of a signal, of ERR or EXIT."""
     numbers = {"HUP": "1", "INT": "2", "USR1": "10", "USR2": "12", "TERM": "15", "EXIT": "0"}
     names = {name, f"SIG{name}", numbers.get(name, name)}
     return [
@@ -184,10 +183,10 @@ def _traps(batch: Batch, name: str) -> list[Command]:
 def _signal_waits_for_foreground(batch: Batch) -> Iterator[Hit]:
     """Bash runs a trap only after the foreground command has returned. Source: bash(1), SIGNALS; seen."""
     given = _signal(batch)
-    runs = {command: batch.runs(command) for command in _long(batch)}
+    runs = {command: batch.runs(command) for command in long_commands(batch)}
     if given is None or not given[1] or any(place.background for places in runs.values() for _, place in places):
         return
-    for trap in _traps(batch, given[2])[:1]:
+    for trap in traps(batch, given[2])[:1]:
         for command, places in runs.items():
             late = any(line > trap.line for line, _ in places)
             if late and command.name != "exec" and trap.values[1] not in ("", "-"):
@@ -204,12 +203,12 @@ def _signal_waits_for_foreground(batch: Batch) -> Iterator[Hit]:
 def _signal_not_trapped(batch: Batch) -> Iterator[Hit]:
     """With `B:` only the batch shell is signalled, and without a trap it dies of it. Source: sbatch(1), bash(1)."""
     given = _signal(batch)
-    if given is None or not given[1] or _traps(batch, given[2]):
+    if given is None or not given[1] or traps(batch, given[2]):
         return
     if any(command.name == "exec" and len(command.words) > 1 for command in batch.script.commands):
         return  # the program is the batch process, and hears it
     named = {word.upper().removeprefix("SIG") for command in batch.script.commands for word in command.values}
-    if given[2] in named or not _long(batch):
+    if given[2] in named or not long_commands(batch):
         return  # a function from another file may set the trap
     yield (
         given[0],
@@ -226,7 +225,7 @@ def _trap_never_called(batch: Batch) -> Iterator[Hit]:
     given = _signal(batch)
     if given is None or given[1]:
         return
-    for trap in _traps(batch, given[2])[:1]:
+    for trap in traps(batch, given[2])[:1]:
         yield (
             trap.line,
             f"--signal without B: goes to the steps, not to the batch shell: this trap of {given[2]} is never called",
@@ -264,15 +263,17 @@ def _no_option(arguments: tuple[str, ...]) -> bool:
 def _wait_ends_on_signal(batch: Batch) -> Iterator[Hit]:
     """`wait` returns above 128 when a trapped signal comes, and the process still runs. Source: bash(1); seen."""
     given = _signal(batch)
-    background = [command for command in _long(batch) if any(place.background for _, place in batch.runs(command))]
+    background = [
+        command for command in long_commands(batch) if any(place.background for _, place in batch.runs(command))
+    ]
     if given is None or not given[1] or not background:
         return
-    traps = _traps(batch, given[2])
+    held = traps(batch, given[2])
     waits = [command for command in batch.script.commands if command.name == "wait" and not command.place.function]
-    if not traps or not waits or any(_ends_or_waits(batch, trap) for trap in traps):
+    if not held or not waits or any(_ends_or_waits(batch, trap) for trap in held):
         return
     first = waits[0]
-    strict = _ends_on_failure(batch, first.line) and not first.place.guarded
+    strict = ends_on_failure(batch, first.line) and not first.place.guarded
     if strict or (len(waits) == 1 and not first.place.loop):
         why = "and set -e or a trap of ERR ends the script there" if strict else "and the script goes on to its end"
         yield (
@@ -284,7 +285,7 @@ def _wait_ends_on_signal(batch: Batch) -> Iterator[Hit]:
 
 def _ends_or_waits(batch: Batch, trap: Command) -> bool:
     """Whether a trap's handler means to end the script, or itself waits for the training."""
-    return re.search(r"\b(exit|wait|requeue)\b", _handler(batch, trap)) is not None
+    return re.search(r"\b(exit|wait|requeue)\b", handler(batch, trap)) is not None
 
 
 RULES = (

@@ -31,6 +31,8 @@ class Header:
     """What sbatch reads; of a heterogeneous job its first component."""
     late: tuple[int, ...]
     """Lines of `#SBATCH` after the first command."""
+    words: tuple[tuple[int, tuple[str, ...]], ...]
+    """Every line that sbatch reads, in words."""
     nearly: tuple[Directive, ...]
     """Options of lines that look like `#SBATCH` and are comments: a blank in front or inside, small letters."""
 
@@ -41,6 +43,7 @@ def read_header(lines: Sequence[str], comments: Iterable[int]) -> Header:
     directives: list[Directive] = []
     late: list[int] = []
     nearly: list[Directive] = []
+    spoken: list[tuple[int, tuple[str, ...]]] = []
     component = 0
     for number in comments:
         line = lines[number - 1]
@@ -49,13 +52,16 @@ def read_header(lines: Sequence[str], comments: Iterable[int]) -> Header:
             late += [number] if read else []
         elif read:
             words = _words(line[len("#SBATCH") :])
-            component += words[:1] in (["hetjob"], ["packjob"])
+            if words[:1] in (["hetjob"], ["packjob"]):
+                component += 1
+                continue
+            spoken.append((number, tuple(words)))
             directives += [] if component else _options(number, words)
         elif close:
             words = _words(close[1])
             if read_options(words, command="sbatch")[1] == len(words):  # else a command that the comment tells of
                 nearly += _options(number, words)
-    return Header(tuple(directives), tuple(late), tuple(nearly))
+    return Header(tuple(directives), tuple(late), tuple(spoken), tuple(nearly))
 
 
 def _words(text: str) -> list[str]:

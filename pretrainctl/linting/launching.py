@@ -11,7 +11,7 @@ from pretrainctl.linting.findings import Hit, Rule, source
 from pretrainctl.linting.programs import launcher, program, python_script
 from pretrainctl.linting.variables import settings
 
-__all__ = ["RULES", "option", "reaches_others"]
+__all__ = ["RULES", "launches_per_node", "option", "reaches_others"]
 
 _REACH = frozenset(
     {"srun", "ssh", "pdsh", "clush", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "prun", "parallel"}
@@ -64,7 +64,7 @@ def _cpus_per_task_conflict(batch: Batch) -> Iterator[Hit]:
             )
 
 
-def _launches_per_node(batch: Batch, launch: Launch) -> int | None:
+def launches_per_node(batch: Batch, launch: Launch) -> int | None:
     """Tasks of an srun on each node, None where the script does not say."""
     each, tasks, nodes = (launch.options.get(name) for name in ("ntasks-per-node", "ntasks", "nodes"))
     if tasks is not None and tasks.isdecimal():
@@ -96,7 +96,7 @@ def _double_launch(batch: Batch) -> Iterator[Hit]:
     with --no_ssh) in their own documentation.
     """
     for launch in batch.launches:
-        each = _launches_per_node(batch, launch) or 1
+        each = launches_per_node(batch, launch) or 1
         for words in launch.tasks:
             found = launcher(words)
             if found is None:
@@ -221,7 +221,7 @@ def _survivors_wait(batch: Batch) -> Iterator[Hit]:
     if batch.profile and known == "no":
         default = f"0 on {batch.profile.name} ({source(batch.profile, batch.profile.tasks)})"
     for launch in batch.trainings:
-        many = (batch.multi_node and not launch.one_node) or (_launches_per_node(batch, launch) or 1) > 1
+        many = (batch.multi_node and not launch.one_node) or (launches_per_node(batch, launch) or 1) > 1
         if many and not launch.opaque and "kill-on-bad-exit" not in launch.options:
             yield (
                 launch.command.line,

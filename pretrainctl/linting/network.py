@@ -39,14 +39,13 @@ def _one_machine(batch: Batch) -> bool:
 
 
 def _arguments(batch: Batch, *names: str) -> Iterator[tuple[int, str]]:
-    """Line and value of options of launchers that srun starts."""
-    for launch in batch.launches:
-        for words in launch.tasks:
-            found = launcher(words)
-            for index, word in enumerate(found[1] if found else ()):
-                name, equals, value = word.partition("=")
-                if name.lstrip("-").replace("-", "_") in names and found:
-                    yield launch.command.line, value if equals else (*found[1], "")[index + 1]
+    """Line and value of options of launchers."""
+    for command, words in batch.programs:
+        found = launcher(words)
+        for index, word in enumerate(found[1] if found else ()):
+            name, equals, value = word.partition("=")
+            if name.startswith("-") and name.lstrip("-").replace("-", "_") in names and found:
+                yield command.line, value if equals else (*found[1], "")[index + 1]
 
 
 def _master_is_local(batch: Batch) -> Iterator[Hit]:
@@ -96,7 +95,12 @@ def _fixed_port(batch: Batch) -> Iterator[Hit]:
     profile = batch.profile
     if "exclusive" in batch.options or (profile and (profile.request.exclusive or batch.gpus == profile.node.gpus > 0)):
         return
-    for line, _, value in _numbers(batch, "MASTER_PORT"):
+    ports = [(line, value) for line, _, value in _numbers(batch, "MASTER_PORT")]
+    told = {value for _, value in ports}
+    for line, given in _arguments(batch, "rdzv_endpoint", "master_port", "main_process_port"):
+        port = re.fullmatch(r"(?:.*:)?(\d{1,5})", given)
+        ports += [(line, int(port[1]))] if port and int(port[1]) not in told | {0} else []
+    for line, value in ports:
         yield (
             line,
             f"port {value} for every job: two that share their first node collide",

@@ -48,11 +48,15 @@ _WRAPPERS = {
     "env": _carrier("-u --unset -C --chdir"),
     "timeout": _carrier("-s -k --signal --kill-after", own=1),
     "stdbuf": _carrier("-i -o -e --input --output --error"),
+    "strace": _carrier("-o -e -p -s"),
+    "chrt": _carrier("-T -P -D", own=1),
+    "flock": _carrier("-w -E --timeout --conflict-exit-code", own=1),
+    "sudo": _carrier("-u -g --user --group"),
     "nice": _carrier("-n --adjustment"),
     "ionice": _carrier("-c -n --class --classdata"),
     "taskset": _carrier(own=1),
     "numactl": _carrier("-i -p -m -N -C -w --interleave --preferred --membind --cpunodebind --physcpubind"),
-    **dict.fromkeys(("nohup", "command", "builtin", "setsid"), _carrier()),
+    **dict.fromkeys(("nohup", "command", "builtin", "setsid", "unbuffer", "coproc", "prlimit"), _carrier()),
 }
 _IMAGE = _carrier(
     "-B --bind --env --env-file -H --home -W --workdir --pwd --cwd -o --overlay -S --scratch --mount -M --network "

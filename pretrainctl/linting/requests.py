@@ -54,7 +54,7 @@ def _not_a_directive(batch: Batch) -> Iterator[Hit]:
 def _variable_in_directive(batch: Batch) -> Iterator[Hit]:
     """Sbatch reads directives itself; no shell has seen them. Source: sbatch(1): to the shell they are comments."""
     for directive in batch.script.header.directives:
-        if re.search(r"\$[A-Za-z_{(]|`", directive.value):
+        if re.search(r"\$[A-Za-z_{(]|`|^~", directive.value):
             yield (
                 directive.line,
                 f"no shell reads a #SBATCH line: --{directive.name} is literally {directive.value!r}",

@@ -7,7 +7,7 @@ and what it cannot read it marks and goes on.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import tree_sitter
@@ -16,6 +16,11 @@ import tree_sitter_bash
 from pretrainctl.linting.header import Header, read_header
 
 __all__ = ["Assignment", "Command", "Place", "Script", "Statement", "Word", "read"]
+
+
+_BROKEN = re.compile(r"(?<!\\)(?:\\\\)*\\[ \t]+$")
+_TAKES_A_BLANK = re.compile(r"\b(tr|cut|paste|sort|column|xargs|awk|sed|echo|printf|read|IFS)\b")
+"""Commands to which an escaped blank at the end of a line may be an argument."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +116,10 @@ class Script:
     """Every variable that is put in somewhere."""
     functions: dict[str, str]
     """Text of each function."""
+    broken: tuple[int, ...]
+    """Lines that end in a backslash and a blank, where a line was meant to go on."""
+    strays: tuple[Word, ...]
+    """Words behind `export` and its like that are neither a name, nor an option, nor put in by the shell."""
     unread: tuple[int, ...]
     """Lines that the grammar could not read."""
 
@@ -132,6 +141,8 @@ def read(text: str) -> Script:
         assignments=tuple(reader.assignments),
         expands=frozenset(_expansions(tree.root_node)),
         functions=reader.functions,
+        broken=tuple(_broken(tree.root_node, lines)),
+        strays=tuple(reader.strays),
         unread=tuple(
             min(_line(node), len(lines)) for node in _descendants(tree.root_node) if node.is_error or node.is_missing
         ),
@@ -144,6 +155,22 @@ def _line(node: tree_sitter.Node) -> int:
 
 def _text(node: tree_sitter.Node) -> str:
     return (node.text or b"").decode(errors="replace")
+
+
+def _broken(root: tree_sitter.Node, lines: Sequence[str]) -> Iterator[int]:
+    for number, line in enumerate(lines):
+        found = _BROKEN.search(line)
+        if not found or _TAKES_A_BLANK.search(line):
+            continue
+        at = (number, len(line[: found.start()].encode()))
+        node = root.descendant_for_point_range(at, at)
+        kinds = [node.type] if node else []
+        while node and node.parent:
+            node = node.parent
+            kinds.append(node.type)
+        quoted = {"string", "raw_string"} & set(kinds) and "variable_assignment" not in kinds
+        if not quoted and not {"comment", "heredoc_body"} & set(kinds):
+            yield number + 1
 
 
 def _expansions(node: tree_sitter.Node) -> Iterator[str]:
@@ -198,6 +225,7 @@ class _Reader:
         self.commands: list[Command] = []
         self.assignments: list[Assignment] = []
         self.functions: dict[str, str] = {}
+        self.strays: list[Word] = []
 
     def block(self, node: tree_sitter.Node, place: Place, *, top: bool = False) -> None:
         """Visit the parts of a block; a `&` after one puts it into the background."""
@@ -299,6 +327,8 @@ class _Reader:
                 self.assignments.append(self._assignment(child, place, exported=exported))
             elif child.type == "variable_name" and exported:
                 self.assignments.append(Assignment(_line(child), _text(child), None, exported, place))
+            elif child.type in ("word", "number") and not re.match(r"[-+]|\w+\[", _text(child)):
+                self.strays.append(_word(child))
 
     def _lone_assignment(self, node: tree_sitter.Node, place: Place) -> None:
         self.assignments.append(self._assignment(node, place, exported=False))

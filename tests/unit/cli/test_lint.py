@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import sys
+import threading
 
 import pytest
 
@@ -101,7 +104,7 @@ def test_the_site_s_rules_are_the_profile_s(lint):
         (None, "job.sbatch is not a file"),
         ("#!/usr/bin/env python3\nprint(1)\n", "begins with '#!/usr/bin/env python3', and lint reads bash"),
         ("#!/bin/bash\n" + "(" * 3000 + "a" + ")" * 3000 + "\n", "nests too deep"),
-        (b"#!/bin/bash\n" + b"#" * (1 << 18), "a batch script at most 262144"),
+        (b"#!/bin/bash\n" + b"#" * (1 << 18), "a batch script has at most 262144 bytes"),
     ],
 )
 def test_what_is_no_script_is_refused(lint, text, said):
@@ -112,3 +115,30 @@ def test_what_is_no_script_is_refused(lint, text, said):
 
 def test_bytes_that_are_no_text_are_read_as_far_as_they_are(lint):
     assert lint(CLEAN.encode() + b"# \xff\xfe\n")[0] == 0
+
+
+def test_a_dash_is_stdin(monkeypatch, capsysbinary, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(FAILS.encode())))
+    monkeypatch.setattr(sys, "argv", ["pretrainctl", "lint", "-"])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    out, err = capsysbinary.readouterr()
+    assert caught.value.code == 10
+    assert out.startswith(b"<stdin>:5: error status-hidden-by-pipe: ")
+    assert b"<stdin>: 1 error, 0 warnings" in err
+
+
+def test_a_pipe_is_read_and_what_cannot_be_read_is_named(lint, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_text, args=(FAILS,), daemon=True)
+    writer.start()
+    assert lint(CLEAN, "pipe")[0] == 10
+    writer.join(10)
+    status, out, err = lint(CLEAN, "/proc/self/mem")
+    assert (status, out) == (2, "")
+    assert "/proc/self/mem cannot be read: Input/output error" in err
+    for name in (".", "n" * 300, "no-such-file"):
+        status, _, err = lint(CLEAN, name)
+        assert status == 2
+        assert name in err

@@ -298,9 +298,9 @@ GENERAL = [
     ),
     (
         "master-is-local",
-        JOB + "srun -K1 torchrun --rdzv_endpoint=127.0.0.1:29500 train.py\n",
+        JOB + "srun -K1 torchrun --rdzv_endpoint=127.0.0.1:$PORT train.py\n",
         4,
-        JOB.replace("nodes=2", "nodes=1") + "torchrun --rdzv_endpoint=127.0.0.1:29500 train.py\n",
+        JOB.replace("nodes=2", "nodes=1") + "torchrun --rdzv_endpoint=127.0.0.1:$PORT train.py\n",
     ),
     (
         "master-is-a-list",
@@ -554,7 +554,7 @@ GENERAL = [
     *(
         ("one-node-launch", JOB + bad, 4, JOB + good)
         for bad, good in (
-            ("accelerate launch --num_machines 4 train.py\n", "srun -K1 accelerate launch --num_machines 4 train.py\n"),
+            ("accelerate launch --num_machines 4 train.py\n", "srun -K1 accelerate launch --num_machines 2 train.py\n"),
             ("accelerate launch train.py\n", "accelerate config default\n"),
             ("nohup accelerate launch a.py\n", "accelerate launch --use_deepspeed --deepspeed_hostfile h a.py\n"),
             (
@@ -592,8 +592,8 @@ GENERAL = [
         ("same-node-rank", JOB + "srun -K1 " + bad, 4, JOB + "srun -K1 " + good)
         for bad, good in (
             (
-                "torchrun --nnodes=2 --nproc_per_node=4 --rdzv_endpoint=$(hostname):1234 train.py\n",
-                "torchrun --nnodes=2 --nproc_per_node=4 --rdzv-backend c10d --rdzv_endpoint=$(hostname):1234 a.py\n",
+                "torchrun --nnodes=2 --nproc_per_node=4 --rdzv_endpoint=$(hostname):$PORT train.py\n",
+                "torchrun --nnodes=2 --nproc_per_node=4 --rdzv-backend c10d --rdzv_endpoint=$(hostname):$PORT a.py\n",
             ),
             (
                 "torchrun --nnodes $SLURM_NNODES --rdzv-backend static --node-rank 0 --master-addr $A a.py\n",
@@ -647,7 +647,7 @@ GENERAL = [
             ("> log 2>&1 || true\n", "> log 2>&1 || true\ngrep -q finished log\n"),
             ("|| { echo failed; }\n", "|| { echo failed; scancel $SLURM_JOB_ID; }\n"),
             ("|| true\n", "|| touch FAILED\n"),
-            ("|| true\n", "|| true\nsbatch next.sbatch\n"),
+            ("|| true\n", "|| true\nsbatch evaluate.sbatch\n"),
         )
     ),
     (
@@ -679,6 +679,310 @@ GENERAL = [
         JOB + "srun -K1 python a.py || true\n",
         4,
         JOB + "trap '[ -f DONE ] || exit 1' EXIT\nsrun -K1 python a.py || true\n",
+    ),
+    *(
+        ("refused-option", JOB + f"#SBATCH {bad}\n" + TRAIN, 4, JOB + f"#SBATCH {good}\n" + TRAIN)
+        for bad, good in (
+            ("\u2013mem=0", "--mem=0"),
+            ("\u2014exclusive", "--exclusive"),
+            ("mem=0", "--part=x --tasks-per-node=1"),
+            ("--memm=0", "--mem 0"),
+            ("--gpu-per-node=4", "--gpus-per-node=4"),
+            ("--gpus-per=4", "--gpus-per-n=4"),
+            ("--cpus_per_task=1", "--cpus-per-task=1"),
+            ("--mem=64 GB", "--mem=64GB"),
+            ("--comment = x", "--comment x"),
+            ("--exclusive user", "--exclusive=user"),
+            ("-J a b", "-J a # b"),
+            ("--nodelist", "--contiguous"),
+            ("-mem=0", "-m block"),
+            ("-partition=x", "-p artition=x"),
+            ("-l nodes=2", "--licenses=l"),
+            ("-K", "--no-kill"),
+            ("--label", "--container-image=a.sqsh"),
+            ("--workdir=/scratch", "--chdir=/scratch"),
+            ("--share", "-s --segment=4 --stepmgr --tres-per-task=cpu:1"),
+            ("-o a.log b.log", "{{ more options }}"),
+        )
+    ),
+    ("unknown-option", JOB + "#SBATCH --ear=on\n" + TRAIN, 4, JOB + "#SBATCH --{name}=on\n" + TRAIN),
+    *(
+        ("refused-value", JOB + f"#SBATCH {bad}\n" + TRAIN, 4, JOB + f"#SBATCH {good}\n" + TRAIN)
+        for bad, good in (
+            ("--mem=64GiB", "--mem=64Gb"),
+            ("--mem=1.5G", "--mem=1536M"),
+            ("--mem-per-cpu=64B", "--mem-per-cpu=64"),
+            ("--gres=gpu=4", "--gres=gpu"),
+            ("--gres=gpu:a100=4", "--gres=gpu:a100:4,tmpfs:10G"),
+            ("--gres=gpu:4:a100", "--gres=gpu:3g.20gb:1"),
+            ("--gres=4", "--gres=none"),
+            ("--gres=gpu-4", "--gres=gpu:4(S:0-1)"),
+            ("--signal=TERM:300", "--signal=TERM@300"),
+            ("--signal=TERM@5m", "--signal=15"),
+            ("--open-mode=overwrite", "--open-mode=app"),
+            ("--kill-on-invalid-dep=true", "--kill-on-invalid-dep=yes"),
+        )
+    ),
+    *(
+        ("variable-in-directive", JOB + f"#SBATCH {bad}\n" + TRAIN, 4, JOB + f"#SBATCH {good}\n" + TRAIN)
+        for bad, good in (
+            ("--output=~/x.out", "--output=/home/me/x.out"),
+            ("-D ~me/run", "-D run~"),
+            ("-e ~/logs/%j.err", "-e logs/%j.err"),
+        )
+    ),
+    *(
+        ("blank-after-backslash", JOB + "set -e\n" + bad, line, JOB + "set -e\n" + good)
+        for line, bad, good in (
+            (5, "srun -K1 \\ \n  python train.py\n", "srun -K1 \\\n  python train.py\n"),
+            (5, "export A=1 B=2 \\\t\n  C=3\n" + TRAIN, "export A=1 B=2 \\\n  C=3\n" + TRAIN),
+            (6, 'ARGS=(\n--lr 1 \\ \n --seed 2)\nsrun -K1 python a.py "${ARGS[@]}"\n', "A=a # \\ \n" + TRAIN),
+            (
+                6,
+                'CMD="python a.py \\\n --lr 1 \\  \n --seed 2"\nsrun -K1 $CMD\n',
+                'CMD="python a.py \\\n --lr 1"\nsrun -K1 $CMD\n',
+            ),
+            (5, "true && \\ \n" + TRAIN, "cat <<EOF\na \\ \nEOF\n" + TRAIN),
+            (5, "date; srun -K1 python \\ \na.py\n", "date | tr -d \\ \n" + TRAIN),
+        )
+    ),
+    *(
+        ("blanks-around-equals", JOB + bad + TRAIN, 4, JOB + good + TRAIN)
+        for bad, good in (
+            ("export PORT = 29500\n", "export PORT=29500\n"),
+            ("export PORT= 29500\n", "export PORT= NAME\n"),
+            ("export PORT =29500\n", 'export PORT $MORE -n "$EVEN=1"\n'),
+            ("declare -x PORT = 1\n", "declare -A map=([a]=1)\n"),
+            ("PORT = 29500\n", "[ $PORT = 29500 ] || [[ PORT == x ]]\n"),
+            ("PATHS += :/opt\n", "test PORT = 1; PORT= date; expr a = b\n"),
+            ("readonly NODES = 2\n", "readonly NODES=2\nlocal_dir=/x\n"),
+        )
+    ),
+    *(
+        ("typeset-sign", JOB + bad, 4, JOB + good)
+        for bad, good in (
+            ("srun -K1 \u2013\u2013label python a.py\n", "srun -K1 --label python a.py # \u2013\u2013label\n"),
+            ("srun -K1 python a.py \u2014lr 1\n", "srun -K1 python a.py --name 'a \u2014lr 1'\n"),
+            ("export A=\u201cx\u201d\n" + TRAIN, 'export A="\u201cx\u201d"\n' + TRAIN),
+            ("mkdir \u2212p x\n" + TRAIN, "echo \u2212p\n" + TRAIN + "exit\n"),
+        )
+    ),
+    *(
+        ("node-count-differs", JOB + "srun -K1 " + bad, 4, JOB + "srun -K1 " + good)
+        for bad, good in (
+            ("torchrun --nnodes=4 --rdzv_backend=c10d a.py\n", "torchrun --nnodes=2 --rdzv_backend=c10d a.py\n"),
+            ("torchrun --nnodes 3:4 --rdzv_backend c10d a.py\n", "torchrun --nnodes 1:4 --rdzv_backend c10d a.py\n"),
+            (
+                "-N 2 bash -c 'torchrun --nnodes=4 --rdzv-backend=c10d a.py'\n",
+                "bash -c 'torchrun --nnodes=$SLURM_NNODES --rdzv-backend=c10d a.py'\n",
+            ),
+            (
+                "python -m torch.distributed.run --nnodes 4 --rdzv_backend=c10d a.py\n",
+                "-w n1 torchrun --nnodes=4 --rdzv_backend=c10d a.py\n",
+            ),
+            ("accelerate launch --num_machines 4 a.py\n", "accelerate launch --num_machines 2 a.py\n"),
+            (
+                "-N1 torchrun --nnodes=2 --rdzv_backend=c10d a.py\n",
+                "torchrun --standalone --nnodes=1 a.py --nnodes=4\n",
+            ),
+        )
+    ),
+    *(
+        ("more-ranks-than-gpus", JOB + bad, line, JOB + good)
+        for line, bad, good in (
+            (
+                5,
+                "#SBATCH --gres=gpu:4\nsrun -K1 torchrun --nproc_per_node=8 a.py\n",
+                "#SBATCH --gres=gpu:4\nsrun -K1 torchrun --nproc_per_node=4 a.py\n",
+            ),
+            (
+                5,
+                "#SBATCH --gpus-per-node=4 --ntasks-per-node=8\n" + TRAIN,
+                "#SBATCH --gpus-per-node=4 --ntasks-per-node=4\n" + TRAIN,
+            ),
+            (
+                5,
+                "#SBATCH -G 8\nsrun -K1 --ntasks 16 python a.py\n",
+                "#SBATCH -G 8\nsrun -K1 --ntasks 16 python preprocess.py\n",
+            ),
+            (
+                4,
+                "srun -K1 --gpus-per-node 2 --ntasks-per-node 4 python a.py\n",
+                "srun -K1 --gpus-per-task 1 --ntasks-per-node 4 python a.py\n",
+            ),
+            (
+                5,
+                "#SBATCH --gres=gpu:4\nsrun -K1 accelerate launch --num_machines 2 --num_processes 16 a.py\n",
+                "#SBATCH --gres=gpu:4\nsrun -K1 accelerate launch --num_machines 2 --num_processes 8 a.py\n",
+            ),
+        )
+    ),
+    *(
+        ("world-size-differs", JOB + "#SBATCH --ntasks-per-node=4\n" + bad, 5, JOB + good)
+        for bad, good in (
+            ("export WORLD_SIZE=4\n" + TRAIN, "#SBATCH --ntasks-per-node=4\nexport WORLD_SIZE=8\n" + TRAIN),
+            ("export WORLD_SIZE=16\n" + TRAIN, "export WORLD_SIZE=16 # the program starts 8 on each node\n" + TRAIN),
+            ("WORLD_SIZE=2 " + TRAIN, "#SBATCH -n 8\nWORLD_SIZE=8 " + TRAIN),
+            ("srun -K1 --export=ALL,WORLD_SIZE=4 python a.py\n", "export WORLD_SIZE=$SLURM_NTASKS\n" + TRAIN),
+            ("srun -K1 bash -c 'WORLD_SIZE=2 python a.py'\n", "export WORLD_SIZE=1\nsrun -K1 torchrun a.py\n"),
+        )
+    ),
+    *(
+        ("too-few-visible", JOB + "#SBATCH --ntasks-per-node=4\n" + bad, 5, JOB + good)
+        for bad, good in (
+            ("export CUDA_VISIBLE_DEVICES=0\n" + TRAIN, "export CUDA_VISIBLE_DEVICES=0\n" + TRAIN),
+            (
+                "export CUDA_VISIBLE_DEVICES=0,1\n" + TRAIN,
+                "#SBATCH -n 8\nexport CUDA_VISIBLE_DEVICES=0,1,2,3\n" + TRAIN,
+            ),
+            ("HIP_VISIBLE_DEVICES=0 " + TRAIN, "#SBATCH -n 8\nHIP_VISIBLE_DEVICES=0 srun -N1 -n1 -K1 python a.py\n"),
+            (
+                "export CUDA_VISIBLE_DEVICES=0\n" + TRAIN,
+                "#SBATCH -n 8\nsrun -K1 bash -c 'CUDA_VISIBLE_DEVICES=$SLURM_LOCALID python a.py'\n",
+            ),
+            (
+                "CUDA_VISIBLE_DEVICES=0 srun -n 2 -K1 torchrun --nproc_per_node=4 a.py\n",
+                "CUDA_VISIBLE_DEVICES=0,1 srun -n 2 -K1 torchrun --nproc_per_node=2 a.py\n",
+            ),
+        )
+    ),
+    *(
+        ("fixed-port", JOB + bad, line, JOB + good)
+        for line, bad, good in (
+            (
+                4,
+                "srun -K1 torchrun --nnodes=2 --rdzv_backend=c10d --rdzv_endpoint=$HEAD:29500 a.py\n",
+                "srun -K1 torchrun --nnodes=2 --rdzv_backend=c10d --rdzv_endpoint=$HEAD:0 a.py\n",
+            ),
+            (
+                4,
+                "srun -K1 torchrun --nnodes=2 --rdzv-backend c10d --rdzv-endpoint $HEAD:1234 a.py\n",
+                "srun -K1 torchrun --nnodes=2 --rdzv-backend c10d --rdzv-endpoint $HEAD:$PORT a.py\n",
+            ),
+            (
+                5,
+                'PORT=29500\nsrun -K1 bash -c "torchrun --nnodes=2 --rdzv_backend=c10d --master_port $PORT a.py"\n',
+                'srun -K1 bash -c "torchrun --nnodes=2 --rdzv_backend=c10d --master_port $PORT a.py"\n',
+            ),
+            (
+                4,
+                "srun -K1 accelerate launch --num_machines 2 --main_process_port 29500 a.py\n",
+                "srun -K1 accelerate launch --num_machines 2 --main_process_port $PORT a.py\n",
+            ),
+        )
+    ),
+    *(
+        ("training-left-behind", JOB + bad, line, JOB + good)
+        for line, bad, good in (
+            (4, "srun -K1 python train.py &\n", "srun -K1 python train.py &\nwait\n"),
+            (4, "nohup srun -K1 python a.py > log 2>&1 &\necho started\n", "srun -K1 python a.py & wait $!\n"),
+            (4, "srun -K1 python a.py & disown\nsleep 5\n", "srun -K1 python a.py &\nsleep 12h\n"),
+            (4, "{ srun -K1 python a.py; } &\n", "{ srun -K1 python a.py; } &\ntail --pid=$! -f /dev/null\n"),
+            (
+                4,
+                "for i in 1 2; do srun -K1 -N1 python a.py $i & done\n",
+                "for i in 1 2; do srun -K1 -N1 python a.py $i & done\nwait\n",
+            ),
+            (4, "run() { srun -K1 python a.py; }\nrun &\n", "run() { srun -K1 python a.py; }\nrun &\nwait -n\n"),
+            (4, "mpirun python a.py &\n", "mpirun python a.py &\nwhile pgrep mpirun; do sleep 10; done\n"),
+            (4, "tmux new-session -d 'srun -K1 python a.py'\n", "tmux new-session 'srun -K1 python a.py'\n"),
+            (4, "screen -dmS t ./train.sh\nexec 2>&1\n", "screen -ls\n./train.sh\n"),
+            (4, "bash start_workers.sh &\n", "bash start_workers.sh\n"),
+            (4, "eval 'srun -K1 python a.py' &\n", "trap 'wait; touch END' EXIT\nsrun -K1 python a.py &\n"),
+            (4, "srun -K1 bash -c 'python a.py &'\n", "srun -K1 bash -c 'python a.py & wait'\n"),
+            (4, "(srun -K1 python a.py &)\n", "(srun -K1 python a.py & wait)\n"),
+        )
+    ),
+    *(
+        ("tries-lost", JOB + bad, 4, JOB + good)
+        for bad, good in (
+            (
+                "run() { srun -K1 python a.py; }; for i in 1 2; do run && break; sleep 9; done; date\n",
+                "run() { srun -K1 python a.py || exit; }; for i in 1 2; do run && break; sleep 9; done; date\n",
+            ),
+            (
+                "for i in 1 2 3; do srun -K1 python a.py $i; done\ndate\n",
+                "for i in 1 2 3; do srun -K1 python a.py $i || failed=1; done\ndate; exit $failed\n",
+            ),
+            (
+                "for i in 1 2 3; do srun -K1 python a.py && break; sleep 10; done; echo finished\n",
+                "for i in 1 2 3; do srun -K1 python a.py && exit 0; sleep 10; done; exit 1\n",
+            ),
+            (
+                "for i in 1 2 3; do srun -K1 python a.py && break; sleep 10; done\n",
+                "for i in 1 2 3; do sleep 10; srun -K1 python a.py && break; done\n",
+            ),
+            (
+                "for i in 1 2; do if srun -K1 python a.py; then break; fi; echo again; done\n",
+                'for i in 1 2; do if srun -K1 python a.py; then done=1; break; fi; done\n[ -n "$done" ]\n',
+            ),
+            (
+                "for ((i = 0; i < 3; i++)); do srun -K1 python a.py && break; date; done\n",
+                "for ((i = 0; i < 3; i++)); do srun -K1 python a.py && break; rc=$?; done\nexit $rc\n",
+            ),
+            (
+                "until srun -K1 python a.py; do n=$((n + 1)); [ $n -ge 3 ] && break; sleep 9; done\necho end\n",
+                "until srun -K1 python a.py; do n=$((n + 1)); [ $n -ge 3 ] && exit 1; sleep 9; done\necho end\n",
+            ),
+            (
+                "while ! srun -K1 python a.py; do ((n++ > 3)) && break; sleep 9; done\n",
+                "while ! srun -K1 python a.py; do sleep 9; done\necho end\n",
+            ),
+        )
+    ),
+    *(
+        ("chain-not-reached", JOB + bad, line, JOB + good)
+        for line, bad, good in (
+            (5, "set -e\nsrun -K1 python a.py; sbatch chain.sh\n", "set -e\nsrun -K1 python a.py && sbatch chain.sh\n"),
+            (
+                6,
+                "set -e\n" + TRAIN + "ssh login 'cd x && sbatch loop.sh'\n",
+                "set -e\n" + TRAIN + "ssh login '[ -f DONE ] || sbatch loop.sh'\n",
+            ),
+            (6, "set -e\n" + TRAIN + "sbatch $0\n", "set -e\n" + TRAIN + "sbatch evaluate.sh\n"),
+            (6, "set -e\n" + TRAIN + "sbatch -d singleton train.sbatch\n", "set -e\n" + TRAIN + "sbatch --wrap date\n"),
+            (
+                6,
+                "set -e\n" + TRAIN + "sbatch --dependency afterany:$SLURM_JOB_ID loop.sh\n",
+                "set -e\ntimeout 55m srun -K1 python a.py\nsbatch --dependency afterany:$SLURM_JOB_ID loop.sh\n",
+            ),
+            (
+                7,
+                "set -e\nagain() { date; }\n" + TRAIN + "eval sbatch resubmit.sh\n",
+                "set -e\nagain() { sbatch resubmit.sh; }\ntrap again USR1\n" + TRAIN,
+            ),
+            (
+                6,
+                "set -e\n" + TRAIN + "sbatch next.sh\n",
+                "set -e\nsrun -K1 python a.py --exit-duration-in-mins 50\nsbatch next.sh\n",
+            ),
+        )
+    ),
+    *(
+        ("endless-chain", JOB + bad + TRAIN, line, JOB + good + TRAIN)
+        for line, bad, good in (
+            (
+                4,
+                "sbatch --dependency=afterany:$SLURM_JOB_ID loop.sh\n",
+                "[ -f DONE ] && exit\nsbatch --dependency=afterany:$SLURM_JOB_ID loop.sh\n",
+            ),
+            (
+                4,
+                "sbatch -d afterany:$SLURM_JOB_ID $0\n",
+                "if [ ! -f DONE ]; then sbatch -d afterany:$SLURM_JOB_ID $0; fi\n",
+            ),
+            (4, "sbatch -d singleton train.sbatch\n", "[ $N -lt 9 ] && sbatch -d singleton train.sbatch\n"),
+            (
+                4,
+                "NEXT=$(sbatch --parsable --dependency afterany:$SLURM_JOB_ID chain.sh)\n",
+                "NEXT=$(sbatch --parsable -d afterany:$SLURM_JOB_ID chain.sh)\ntrap 'scancel $NEXT' ERR\n",
+            ),
+            (
+                5,
+                "next() { sbatch --dependency=afterany:$SLURM_JOBID $0; }\nnext\n".replace("next() {", "next() {\n", 1),
+                "sbatch --dependency=afterok:$SLURM_JOB_ID loop.sh\n",
+            ),
+        )
     ),
 ]
 
@@ -840,7 +1144,7 @@ SITE = [
             ("-c 10 --ntasks-per-gpu=1 --gpus-per-node=4", "-c 20 --ntasks-per-gpu=1 --gpus-per-node=4"),
             ("-c 10 -n 32 --gpus=32", "-c 20 -n 32 --gpus=32"),
             ("-c 20 -n 31 --gres=gpu:4", "-c 20 -n 32 --gres=gpu:4"),
-            ("-c 20 -n 32 --gres=gpu:1", "-c 20 -n 32 --gres=gpu:h100:4,tmpfs:100G"),
+            ("-c 10 -n 8 --gres=gpu:1", "-c 20 -n 32 --gres=gpu:h100:4,tmpfs:100G"),
             ("-c 20 --gres=gpu:h100:4", "-c 20 --gres=gpu"),
             ("-c 1 -n 32 --gres=gpu:4", "-c 1 -n 32 --gres=gpu:4 --exclusive"),
             ("-c 40 --ntasks-per-node=2 --gres=gpu:4 --ntasks-per-node=3 --exclusive", "-c 20 --gres=gpu:1"),
@@ -1000,7 +1304,7 @@ def test_a_profile_whose_nodes_are_one_machine_allows_localhost():
         ("-n 1 -c 20 --gres=gpu:1", []),
         ("-N 2 --ntasks-per-node=1 -c 160 --gres=gpu:4 --threads-per-core=2", []),
         ("-N 2 --ntasks-per-node=1 -c 80 --gres=gpu:4 --threads-per-core=1", []),
-        ("-N 1 -n 80 -c 2 --gres=gpu:4", ["cores-or-threads"]),
+        ("-N 1 -n 80 -c 2 --gres=gpu:4", ["cores-or-threads", "more-ranks-than-gpus"]),
         ("-N 2 -n 8 -c 20 --gres=tmpfs:100,gpu:4", []),
         ("-N 2 -n 8 -c 20 --gres=gpu:hopper:4,tmpfs:100", []),
         ("-N 2 -c 80 --gres=shard:8", []),
