@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import re
 
-__all__ = ["Manner", "manner_of"]
+__all__ = ["Manner", "attempts_in", "manner_of"]
 
 
 class Manner(enum.IntEnum):
@@ -81,6 +81,11 @@ def manner_of(text: str, start: int, end: int) -> Manner:
     return Manner.HANDLED if _is_handled(text, head) else Manner.OUTRIGHT
 
 
+def attempts_in(text: str) -> list[tuple[str, str]]:
+    """The attempts that a line counts: which it is, of how many."""
+    return _ATTEMPT.findall(text) if "/" in text or " of " in text else []
+
+
 def _is_quoted(text: str, head: str, end: int) -> bool:
     if _GRAVE.search(head):
         return False
@@ -95,14 +100,14 @@ def _is_quoted(text: str, head: str, end: int) -> bool:
 
 
 def _is_handled(text: str, head: str) -> bool:
-    if any(int(number) < int(most) for number, most in _ATTEMPT.findall(text)):
+    if any(int(number) < int(most) for number, most in attempts_in(text)):
         return True
     if _GIVEN_UP.search(text):
         return False
     body = _PREFIX.match(text)
     tool = any(_TOOL.match(text, at) for at in {0, text.find("wandb: ")} if at >= 0)
     if tool or _MILD.search(head) or _DEALT_WITH.search(text):
-        return not any(number == most for number, most in _ATTEMPT.findall(text))
+        return not any(number == most for number, most in attempts_in(text))
     if body is not None and _RAISED.match(text, body.end()):
         return False
     said = head.rpartition(":")[2]

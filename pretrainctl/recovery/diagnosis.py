@@ -21,6 +21,7 @@ from pretrainctl.recovery.log_verdict import LogVerdict, read_verdict
 from pretrainctl.recovery.placement import Placement
 from pretrainctl.recovery.policies import FailureClass
 from pretrainctl.recovery.signatures import Confidence
+from pretrainctl.recovery.standing import Standing
 
 __all__ = ["Evidence", "FailureClass", "diagnose", "diagnose_log"]
 
@@ -81,7 +82,7 @@ class Evidence:
 def diagnose(evidence: Evidence) -> Diagnosis:
     """The one class that the evidence supports, where, and which facts say so."""
     told = read_verdict(evidence.log, evidence.placement)
-    if told is not None and told.weak:
+    if told is not None and told.weak and not told.is_last_word_of(evidence.failure):
         # What was survived, or dealt with, must not stop a run, blame a rank or leave out a node.
         told = replace(told, weight="echo")
     for rule in (_ended, _cancelled, _stopped, _saved, _outside, _by_itself):
@@ -106,7 +107,7 @@ def diagnose_log(log: LogReading, placement: Placement) -> Diagnosis:
     if told.weight == "echo":
         message = f"the log shows only consequences of something else: {told.line}"
         return Diagnosis(FailureClass.UNKNOWN.value, message, evidence=told.evidence, confidence="low")
-    if told.passing:
+    if told.standing is Standing.PASSING:
         message = f"no line of the log says why it ended; what it survived or only quotes: {told.line}"
         return Diagnosis(FailureClass.UNKNOWN.value, message, evidence=told.evidence, confidence="low")
     return Diagnosis(

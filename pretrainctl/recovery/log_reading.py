@@ -8,29 +8,18 @@ tell one, and all with their time zone or all without; else the files do, in the
 
 from __future__ import annotations
 
-import enum
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from pretrainctl.recovery.aftermath import Aftermath, look_after
-from pretrainctl.recovery.chatter import Manner, manner_of
 from pretrainctl.recovery.collective import Collectives
-from pretrainctl.recovery.log_lines import Moment, bare, read_moment, read_time, split
+from pretrainctl.recovery.log_lines import Moment, read_moment, split
 from pretrainctl.recovery.placement import Placement
 from pretrainctl.recovery.signatures import SIGNATURES, Signature
-from pretrainctl.recovery.signatures.program import LOSS_IS_NAN
+from pretrainctl.recovery.standing import Standing, Survival
 
-__all__ = ["RESTART_WORDS", "Finding", "LogReading", "Standing", "find_cause", "read_lines"]
-
-RESTART_WORDS = ("requeue", "Requeue", "estart count", "RESTART_COUNT", "restart worker group")
-"""A line without any of these does not say that the program begins anew."""
-_RESTART = re.compile(
-    r"SLURM_RESTART_COUNT[=: ]+[1-9]|\b[Rr]estart count[=: ]+[1-9]|restarted after (?:a )?requeue"
-    r"|will restart worker group|\b(?:[Jj]ob|run) (?:\S+ )?(?:was |has been )?requeued\b(?!.*CANCELLED)"
-)
-_OF_SLURM = {"time_limit", "preempted", "node_failure", "user_cancel"}
-"""Classes that Slurm tells before it kills: the program may make a few more steps."""
+__all__ = ["Finding", "LogReading", "find_cause", "read_lines"]
 
 _TOLD_ANYWHERE = {"node_failure", "boot_failure", "time_limit", "preempted", "user_cancel", "collective_timeout"}
 """Classes whose lines Slurm, or ranks that wait, print on any node of the job: the one that printed it is not the
@@ -47,21 +36,6 @@ _EXIT = re.compile(r"error: ([\w.-]+): tasks? ([\d,-]+): (?:Exited|Segmentation)
 _HANG_SLACK = 60.0
 """Seconds before ranks began to wait in which an error may still be why."""
 _HALF_A_YEAR, _YEAR = 180 * 86400.0, 365 * 86400.0
-
-
-class Standing(enum.IntEnum):
-    """How much a line explains: the less, the higher.
-
-    FIRM: nothing says that it was survived. LINGERING: hardware failed a few steps before the end. HANDLED: the line
-    itself says that it is dealt with. SURVIVED: two steps came after it. PASSING: no cause at all; survived and
-    handled, quoted, or of an earlier start of the program.
-    """
-
-    FIRM = 0
-    LINGERING = 1
-    HANDLED = 2
-    SURVIVED = 3
-    PASSING = 4
 
 
 @dataclass(frozen=True)
@@ -104,8 +78,7 @@ class _Tally:
 class LogReading:
     """What the logs of one end say. `stepped`: this start of the program did at least one optimizer step.
 
-    `year` is that of times which tell none; `expand` turns Slurm's short node list into names. `restarts` are the times
-    that the lines so far said that the program began anew.
+    `year` is that of times which tell none; `expand` turns Slurm's short node list into names.
     """
 
     def __init__(
@@ -118,27 +91,16 @@ class LogReading:
         self.stepped = stepped
         self.year = year
         self.collectives = Collectives()
-        self.restarts = 0
+        self.survival = Survival(year)
         self._expand = expand
-        self._watched: dict[str, Callable[[], Aftermath]] = {}
-        self._aftermaths: dict[str, Aftermath] = {}
-        self._begun: dict[str, int] = {}
         self._tallies: dict[tuple[Signature, Standing], _Tally] = {}
         self._files: dict[str, int] = {}
         self._exits: dict[str, str] = {}
         self._shapes: dict[tuple[str, bool], Signature | None] = {}
 
     def watch(self, file: str, aftermath: Callable[[], Aftermath]) -> None:
-        """Say how to learn what the program did after the lines of a file; asked for at most once, and only if needed.
-
-        Where nobody says it, nothing counts as survived.
-        """
-        self._watched[file] = aftermath
-
-    def _aftermath(self, file: str) -> Aftermath:
-        if file not in self._aftermaths:
-            self._aftermaths[file] = self._watched[file]() if file in self._watched else Aftermath()
-        return self._aftermaths[file]
+        """Say how to learn what the program did after the lines of a file."""
+        self.survival.watch(file, aftermath)
 
     def add(
         self,
@@ -157,14 +119,14 @@ class LogReading:
         A line that names a node which is none of `among` is not taken: it is of another start of the program.
         """
         place = number if place is None else place
-        if any(word in raw for word in RESTART_WORDS) and _RESTART.search(raw):
-            self._begin_anew(file, place)
+        if self.survival.is_restart(raw, file, place):
+            self._begin_anew(file)
         signature = self._signature_of(raw, stepped=self.stepped)
-        if signature is not None and signature.start_only and self._stepped_before(file, place):
+        if signature is not None and signature.start_only and self.survival.stepped_before(file, place):
             signature = self._signature_of(raw, stepped=True)
         if signature is None or (among is not None and self._is_elsewhere(signature, raw, among)):
             return
-        standing = self._standing(signature, raw, file, place)
+        standing = self.survival.standing(signature, raw, file, place)
         tally = self._tallies.setdefault((signature, standing), _Tally())
         tally.count += 1
         if file in tally.firsts and signature.failure_class not in _EACH_LINE_COUNTS and "task" not in raw:
@@ -205,10 +167,8 @@ class LogReading:
         nodes = self._nodes_in(match.groupdict().get("node") if match else None)
         return bool(nodes) and not among.named(nodes)
 
-    def _begin_anew(self, file: str, place: int) -> None:
+    def _begin_anew(self, file: str) -> None:
         """What this file said so far was of an earlier start of the program."""
-        self.restarts += 1
-        self._begun[file] = place
         for (signature, standing), tally in list(self._tallies.items()):
             first = tally.firsts.pop(file, None) if standing is not Standing.PASSING else None
             if first is not None:
@@ -219,32 +179,6 @@ class LogReading:
                 tally.nodes = dict.fromkeys(node for one in tally.firsts.values() for node in one.nodes)
         self.collectives = Collectives()
         self._exits = {}
-
-    def _stepped_before(self, file: str, place: int) -> bool:
-        stepped = self._aftermath(file).stepped
-        return self._begun.get(file, -1) < stepped < place
-
-    def _standing(self, signature: Signature, raw: str, file: str, place: int) -> Standing:
-        if signature.weight == "echo":
-            return Standing.FIRM
-        after = self._aftermath(file)
-        if place < after.begun:
-            return Standing.PASSING
-        if signature.meaning in LOSS_IS_NAN:
-            return Standing.PASSING if place < after.sound else Standing.FIRM
-        text = bare(raw)
-        match = signature.pattern.search(text)
-        manner = manner_of(text, *match.span()) if match else Manner.OUTRIGHT
-        if manner is Manner.QUOTED:
-            return Standing.PASSING
-        if place < (after.long_settled if signature.failure_class in _OF_SLURM else after.settled):
-            own = read_time(text, self.year)
-            if own is None or after.time is None or own <= after.time:
-                if manner is Manner.HANDLED or signature.start_only or signature.failure_class in _OF_SLURM:
-                    return Standing.PASSING
-                lingers = signature.failure_class == "gpu_hardware" and place > after.long_settled
-                return Standing.LINGERING if lingers else Standing.SURVIVED
-        return Standing.HANDLED if manner is Manner.HANDLED else Standing.FIRM
 
     def _signature_of(self, raw: str, *, stepped: bool) -> Signature | None:
         """The first entry that fits. A cascade is one line in a thousand copies, but for its numbers: it is looked up
@@ -281,10 +215,10 @@ class LogReading:
         """The one finding that tells most, None where no line fits a signature."""
         found = self.findings()
         for standing in (Standing.FIRM, Standing.LINGERING, Standing.HANDLED, Standing.SURVIVED):
-            best = self._first([one for one in found if self._stands(one) is standing])
+            best = self._first([one for one in found if self.standing(one) is standing])
             if best is not None:
                 return best
-        echo = next((one for one in found if one.signature.weight == "echo"), None)
+        echo = next((one for one in found if _is_echo(one)), None)
         return echo or next(iter(found), None)
 
     def is_order_known(self, cause: Finding) -> bool:
@@ -294,20 +228,15 @@ class LogReading:
             one
             for one in found
             if one.file != cause.file
-            and self._stands(one) is self._stands(cause)
+            and self.standing(one) is self.standing(cause)
             and (one.signature.weight, cause.signature.weight) == ("root", "root")
             and one.signature.failure_class != cause.signature.failure_class
         ]
         return not rivals or _times(found) is not None
 
-    def _stands(self, one: Finding) -> Standing:
-        """What only fails before a first step has not ended a program that made steps, in whichever file."""
-        if one.standing is Standing.FIRM and one.signature.start_only and self._went_on():
-            return Standing.SURVIVED
-        return one.standing
-
-    def _went_on(self) -> bool:
-        return not self.restarts and any(self._aftermath(file).settled >= 0 for file in self._watched)
+    def standing(self, one: Finding) -> Standing:
+        """How much a finding explains, by all files together."""
+        return self.survival.beside_all(one.signature, one.line, one.standing)
 
     def _first(self, found: list[Finding]) -> Finding | None:
         root = next((one for one in found if one.signature.weight == "root"), None)
@@ -357,15 +286,19 @@ class LogReading:
     def starts(self, file: str) -> tuple[str, ...]:
         """That a file tells of several starts of the program, with the first thing that an earlier one said; else
         nothing."""
-        begun = self._aftermath(file).begun >= 0
-        if not self.restarts and not begun:
+        restarts = self.survival.restarts
+        if not restarts and self.survival.after(file).begun < 0:
             return ()
-        said = f"{self.restarts + 1} starts" if self.restarts else "several starts"
+        said = f"{restarts + 1} starts" if restarts else "several starts"
         past = [one for one in self.findings() if one.file == file and one.standing is Standing.PASSING]
         return (
             f"the log tells of {said} of the program; what counts is the last one",
             *(f"{one.place}(an earlier start) {one.line}" for one in past[:1]),
         )
+
+
+def _is_echo(one: Finding) -> bool:
+    return one.signature.weight == "echo" and one.standing is Standing.FIRM
 
 
 def _times(found: Sequence[Finding]) -> dict[Moment | None, float] | None:

@@ -6,17 +6,21 @@ import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pretrainctl.records.contract import Failure
 from pretrainctl.recovery.collective import Suspects
-from pretrainctl.recovery.log_reading import Finding, LogReading, Standing
+from pretrainctl.recovery.log_reading import Finding, LogReading
 from pretrainctl.recovery.placement import Placement
 from pretrainctl.recovery.policies import FailureClass
 from pretrainctl.recovery.signatures import Confidence, Weight
 from pretrainctl.recovery.signatures.program import TRAINER
+from pretrainctl.recovery.standing import Standing
 
 __all__ = ["LogVerdict", "read_verdict"]
 
 _MORE_OF_THE_SAME = 3
 _WEAK = {Standing.HANDLED, Standing.SURVIVED, Standing.PASSING}
+_SIGNALS = 128
+"""From here on an exit status tells a signal."""
 _HINT = ": hint: "
 _CONSEQUENCES = 2
 _SEVERAL_NODES = {FailureClass.NODE_FAILURE, FailureClass.HOST_OOM}
@@ -34,9 +38,7 @@ _OF_ONE_NODE = {
 @dataclass(frozen=True)
 class LogVerdict:
     """The cause as the logs tell it; the fields are those of a Diagnosis. `weight` is that of the line it rests on.
-
-    `weak`: the program dealt with it or went on after it, so that it explains nothing beside another fact; `passing`:
-    it is no cause at all, and only what the log says besides.
+    So is `standing`.
     """
 
     kind: FailureClass
@@ -49,8 +51,17 @@ class LogVerdict:
     confidence: Confidence
     lasting: bool = False
     hint: str = ""
-    weak: bool = False
-    passing: bool = False
+    standing: Standing = Standing.FIRM
+
+    @property
+    def weak(self) -> bool:
+        """The program dealt with it or went on after it: beside another fact it explains nothing."""
+        return self.standing in _WEAK
+
+    def is_last_word_of(self, failure: Failure | None) -> bool:
+        """Whether the rank that failed said it: steps below it may be what other ranks still had in their buffers."""
+        survived = self.standing is Standing.SURVIVED
+        return survived and failure is not None and failure.rank in self.ranks and 0 < failure.status < _SIGNALS
 
 
 def read_verdict(reading: LogReading, placement: Placement) -> LogVerdict | None:
@@ -77,15 +88,15 @@ def read_verdict(reading: LogReading, placement: Placement) -> LogVerdict | None
         confidence=_confidence(reading, cause, guessed=bool(guessed)),
         lasting=signature.lasting,
         hint=signature.hint or _own_hint(reading, cause),
-        weak=cause.standing in _WEAK,
-        passing=cause.standing is Standing.PASSING,
+        standing=reading.standing(cause),
     )
 
 
 def _confidence(reading: LogReading, cause: Finding, *, guessed: bool) -> Confidence:
-    if cause.standing in _WEAK:
+    standing = reading.standing(cause)
+    if standing in _WEAK:
         return "low"
-    unsure = guessed or cause.standing is Standing.LINGERING or not reading.is_order_known(cause)
+    unsure = guessed or standing is Standing.LINGERING or not reading.is_order_known(cause)
     return "medium" if unsure and cause.signature.confidence == "high" else cause.signature.confidence
 
 
@@ -100,7 +111,11 @@ def _nodes(
 
 
 def _evidence(reading: LogReading, cause: Finding) -> tuple[str, ...]:
-    found = [one for one in reading.findings() if one.standing is cause.standing or one.signature.weight == "echo"]
+    found = [
+        one
+        for one in reading.findings()
+        if one.standing is (Standing.FIRM if one.signature.weight == "echo" else cause.standing)
+    ]
     echoes = [one for one in found if one.signature.weight == "echo"]
     kind = cause.signature.failure_class
     again = [one for one in found if one is not cause and one not in echoes and one.signature.failure_class == kind]

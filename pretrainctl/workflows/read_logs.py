@@ -11,9 +11,10 @@ from types import MappingProxyType
 
 from pretrainctl.errors import InputError
 from pretrainctl.recovery.aftermath import STEP_WORDS, Aftermath, look_after
-from pretrainctl.recovery.log_reading import RESTART_WORDS, LogReading
+from pretrainctl.recovery.log_reading import LogReading
 from pretrainctl.recovery.placement import Placement, read_placement
 from pretrainctl.recovery.signatures import CLUES
+from pretrainctl.recovery.standing import RESTART_WORDS
 from pretrainctl.runs.log_scan import edges, scan, scan_back, text_before
 from pretrainctl.slurm import nodes as node_names
 

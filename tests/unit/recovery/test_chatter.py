@@ -307,3 +307,23 @@ def test_the_order_of_files(tmp_path: Path, first: str, second: str, kind: str, 
     other.write_text(f"{second} [rank1]: torch.OutOfMemoryError: CUDA out of memory\n")
     found = diagnose_log(read_logs([one, other]), NODES)
     assert (found.failure_class, found.confidence) == (kind, confidence)
+
+
+def test_steps_at_a_later_time_in_another_file(tmp_path: Path) -> None:
+    one, other = tmp_path / "rank0.log", tmp_path / "rank3.log"
+    limit = "slurmstepd: error: *** JOB 7 ON gn001 CANCELLED AT 2026-10-01T11:00:00 DUE TO TIME LIMIT ***"
+    step = " [2026-10-01 10:{0:02d}:00] iteration {0:8d}/ 1000 | lm loss: 2.3E+00 |"
+    one.write_text("\n".join([*(step.format(number) for number in range(1, 20)), limit]))
+    stale = "2026-10-01 10:{}:00,123 ERROR dataset: OSError: [Errno 116] Stale file handle: 'x'\n"
+    other.write_text(stale.format("04"))
+    assert diagnose_log(read_logs([one, other]), NODES).failure_class == "time_limit"
+    other.write_text(stale.format("19"))
+    assert diagnose_log(read_logs([one, other]), NODES).failure_class == "filesystem"
+
+
+def test_steps_below_the_error_of_the_rank_that_failed_may_be_from_a_buffer() -> None:
+    oom = "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried"
+    log = read_lines([oom, *(FINITE.format(step) for step in range(4, 9))], stepped=True)
+    for status, rank, kind in ((1, 1, "gpu_oom"), (137, 1, "unknown"), (1, 0, "application_error")):
+        found = diagnose(Evidence(failure=Failure(rank, "gn001", status, 0.0), log=log, last_step=14))
+        assert found.failure_class == kind
