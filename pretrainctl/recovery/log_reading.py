@@ -121,12 +121,13 @@ class LogReading:
         place = number if place is None else place
         if self.survival.is_restart(raw, file, place):
             self._begin_anew(file)
-        signature = self._signature_of(raw, stepped=self.stepped)
+        shape = raw.translate(_DIGITS)
+        signature = self._signature_of(raw, shape, stepped=self.stepped)
         if signature is not None and signature.start_only and self.survival.stepped_before(file, place):
-            signature = self._signature_of(raw, stepped=True)
+            signature = self._signature_of(raw, shape, stepped=True)
         if signature is None or (among is not None and self._is_elsewhere(signature, raw, among)):
             return
-        standing = self.survival.standing(signature, raw, file, place)
+        standing = self.survival.standing(signature, raw, shape, file, place)
         tally = self._tallies.setdefault((signature, standing), _Tally())
         tally.count += 1
         if file in tally.firsts and signature.failure_class not in _EACH_LINE_COUNTS and "task" not in raw:
@@ -180,15 +181,15 @@ class LogReading:
         self.collectives = Collectives()
         self._exits = {}
 
-    def _signature_of(self, raw: str, *, stepped: bool) -> Signature | None:
+    def _signature_of(self, raw: str, shape: str, *, stepped: bool) -> Signature | None:
         """The first entry that fits. A cascade is one line in a thousand copies, but for its numbers: it is looked up
         once, unless it holds numbers that mean something."""
-        shape = (raw.translate(_DIGITS), stepped)
-        known = shape in self._shapes and not any(word in raw for word in _NUMBERED)
+        key = (shape, stepped)
+        known = key in self._shapes and not any(word in raw for word in _NUMBERED)
         if not known:
             if len(self._shapes) >= _MOST_NAMES:
                 self._shapes.clear()
-            self._shapes[shape] = next(
+            self._shapes[key] = next(
                 (
                     one
                     for one in SIGNATURES
@@ -196,7 +197,7 @@ class LogReading:
                 ),
                 None,
             )
-        return self._shapes[shape]
+        return self._shapes[key]
 
     def findings(self) -> list[Finding]:
         """The first line of each signature and standing in each file, in order."""

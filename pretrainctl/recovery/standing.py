@@ -24,7 +24,6 @@ _OF_SLURM = {"time_limit", "preempted", "node_failure", "user_cancel"}
 """Classes that Slurm tells before it kills: the program may make a few more steps."""
 _CLOCKS = 5.0
 """Seconds by which the clocks of nodes may differ."""
-_DIGITS = dict.fromkeys(map(ord, "0123456789"))
 _MOST_SHAPES = 4096
 
 
@@ -82,8 +81,9 @@ class Survival:
         """Whether this start of the program is known to have made a step before a place in a file."""
         return self._begun.get(file, -1) < self.after(file).stepped < place
 
-    def standing(self, signature: Signature, raw: str, file: str, place: int) -> Standing:
-        """How much a line explains, by what it says itself and by what its file says below it."""
+    def standing(self, signature: Signature, raw: str, shape: str, file: str, place: int) -> Standing:
+        """How much a line explains, by what it says itself and by what its file says below it. `shape` is the line
+        without its digits."""
         if signature.weight == "echo":
             return Standing.FIRM
         after = self.after(file)
@@ -91,7 +91,7 @@ class Survival:
             return Standing.PASSING
         if signature.meaning in LOSS_IS_NAN:
             return Standing.PASSING if place < after.sound else Standing.FIRM
-        manner = self._manner(signature, raw)
+        manner = self._manner(signature, raw, shape)
         if manner is Manner.QUOTED:
             return Standing.PASSING
         of_slurm = signature.failure_class in _OF_SLURM
@@ -122,14 +122,14 @@ class Survival:
         own = read_time(raw, self.year) if steps is not None else None
         return own is not None and steps is not None and own > steps
 
-    def _manner(self, signature: Signature, raw: str) -> Manner:
+    def _manner(self, signature: Signature, raw: str, shape: str) -> Manner:
         """A cascade is one line in a thousand copies, but for its numbers: it is looked at once."""
         attempts = tuple(int(which) < int(most) for which, most in attempts_in(raw))
-        shape = (signature, raw.translate(_DIGITS), attempts)
-        if shape not in self._manners:
+        key = (signature, shape, attempts)
+        if key not in self._manners:
             if len(self._manners) >= _MOST_SHAPES:
                 self._manners.clear()
             text = bare(raw)
             match = signature.pattern.search(text)
-            self._manners[shape] = manner_of(text, *match.span()) if match else Manner.OUTRIGHT
-        return self._manners[shape]
+            self._manners[key] = manner_of(text, *match.span()) if match else Manner.OUTRIGHT
+        return self._manners[key]
