@@ -30,9 +30,11 @@ _TOOL = re.compile(r"(?:wandb|tensorboard|mlflow|comet|codecarbon|clearml|aim|gi
 """Companions of a training, which do not end it."""
 _DEALT_WITH = re.compile(
     r"\b(?:retrying|(?:will|to) (?:be )?(?:retry|retried|continue|skip|ignore)|retry (?:in|ok|#?\d)|retry loop|"
-    r"ignor(?:ed|ing)|skipp(?:ed|ing)|fall(?:s|ing)?[ -]?backs?|tolerated|recovered|continuing|proceeding|"
+    r"ignor(?:ed|ing)|(?<!many )(?<!max )skipp(?:ed|ing)|"
+    r"(?<!no )fall(?:s|ing)?[ -]?backs?|tolerated|recovered|continuing|proceeding|"
     r"(?:re)?building it|this is (?:fine|ok|harmless|expected)|harmless|non-?fatal|not fatal|best[- ]effort)\b"
-    r"|[,;:.(-] *(?:now )?trying (?!to\b)|\b(?:disabled|stopped|turned off|switched off)\)|[,;(-] ?using "
+    r"|[,;:.(-] *(?:now )?trying (?!to\b)|\b(?:disabled|stopped|turned off|switched off)\)"
+    r"|(?:Import|NotFound)Error\b.*[,;(-] ?using "
     r"|\buse[sd]? \S+ instead",
     re.IGNORECASE,
 )
@@ -89,7 +91,8 @@ def attempts_in(text: str) -> list[tuple[str, str]]:
 def _is_quoted(text: str, head: str, end: int) -> bool:
     if _GRAVE.search(head):
         return False
-    if _DATA.search(head) or _KEY.match(head):
+    data = _DATA.search(head)
+    if _KEY.match(head) or (data is not None and not _WHY.search(head[: data.start()])):
         return True
     body = _PREFIX.match(text)
     if body is not None and _RAISED.match(text, body.end()):

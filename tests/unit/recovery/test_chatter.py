@@ -211,6 +211,13 @@ def test_the_last_start_of_several_is_judged() -> None:
         "a1:7:8 [0] enqueue.cc:1 NCCL WARN Cuda failure 2 'out of memory'",
         "cn001: [WARNING] [engine.py:1656:f] The following zero checkpoints paths are missing: ['x']",
         "RuntimeError: retries are exhausted: [Errno 5] Input/output error",
+        "Failed to load config: [Errno 5] Input/output error",
+        "AssertionError: too many skipped batches, the loss is NaN",
+        "cp: error writing '/scratch/a b': No space left on device",
+        "RuntimeError: CUDA error: misaligned address, using stream 7",
+        "RuntimeError: HIP out of memory, no fallback is left",
+        "2026-10-01 10:00:00,1 - train - ERROR - CUDA out of memory",
+        "[12345.678] Out of memory: Killed process 410126 (python) total-vm:79905000kB, anon-rss:2kB",
     ],
 )
 def test_what_is_said_outright(line: str) -> None:
