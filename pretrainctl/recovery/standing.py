@@ -14,7 +14,7 @@ from pretrainctl.recovery.signatures.program import LOSS_IS_NAN
 
 __all__ = ["RESTART_WORDS", "Standing", "Survival"]
 
-RESTART_WORDS = ("requeue", "Requeue", "estart count", "RESTART_COUNT", "restart worker group")
+RESTART_WORDS = ("equeue", "estart count", "RESTART_COUNT", "restart worker group")
 """A line without any of these does not say that the program begins anew."""
 _RESTART = re.compile(
     r"SLURM_RESTART_COUNT[=: ]+[1-9]|\b[Rr]estart count[=: ]+[1-9]|restarted after (?:a )?requeue"

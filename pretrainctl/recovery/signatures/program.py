@@ -20,7 +20,7 @@ _BAD_SETTING = (
 )
 """How its errors of settings and data end; those of checkpoints, files and space are told by their own words."""
 _NAN = (": nan", ": NAN", "=nan")
-_NO_NUMBER = (*_NAN, "  nan", ": NaN", "=NaN", "'nan'", ": inf", "=inf", ": Inf")
+_NO_NUMBER = (*_NAN, ":      nan", ":     nan", ": NaN", "=NaN", "'nan'", ": inf", "=inf", ": Inf")
 LOSS = (
     r"(?<![\w/])(?<!moe )(?<!aux )(?<!\bz )(?<!val )(?<!validation )(?<!eval )(?<!test )(?<!mtp )(?<!router )"
     r"(?<!balancing )(?<!balance )"
