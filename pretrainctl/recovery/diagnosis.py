@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pretrainctl.records.contract import End, ExitCode, Failure, Request
 from pretrainctl.records.job import JobClass
@@ -21,6 +21,7 @@ from pretrainctl.recovery.log_verdict import LogVerdict, read_verdict
 from pretrainctl.recovery.placement import Placement
 from pretrainctl.recovery.policies import FailureClass
 from pretrainctl.recovery.signatures import Confidence
+from pretrainctl.recovery.standing import Standing
 
 __all__ = ["Evidence", "FailureClass", "diagnose", "diagnose_log"]
 
@@ -81,6 +82,9 @@ class Evidence:
 def diagnose(evidence: Evidence) -> Diagnosis:
     """The one class that the evidence supports, where, and which facts say so."""
     told = read_verdict(evidence.log, evidence.placement)
+    if told is not None and told.weak and not told.is_last_word_of(evidence.failure):
+        # What was survived, or dealt with, must not stop a run, blame a rank or leave out a node.
+        told = replace(told, weight="echo")
     for rule in (_ended, _cancelled, _stopped, _saved, _outside, _by_itself):
         found = rule(evidence, told)
         if found is not None:
@@ -102,6 +106,9 @@ def diagnose_log(log: LogReading, placement: Placement) -> Diagnosis:
         return Diagnosis(FailureClass.UNKNOWN.value, "no line of the log says why it ended", confidence="low")
     if told.weight == "echo":
         message = f"the log shows only consequences of something else: {told.line}"
+        return Diagnosis(FailureClass.UNKNOWN.value, message, evidence=told.evidence, confidence="low")
+    if told.standing is Standing.PASSING:
+        message = f"no line of the log says why it ended; what it survived or only quotes: {told.line}"
         return Diagnosis(FailureClass.UNKNOWN.value, message, evidence=told.evidence, confidence="low")
     return Diagnosis(
         told.kind.value,
@@ -193,7 +200,7 @@ def _outside(evidence: Evidence, told: LogVerdict | None) -> Diagnosis | None:
     """What came from outside the program."""
     job = evidence.job_class
     named = told.nodes if told is not None else ()
-    same = told.kind if told is not None else None
+    same = told.kind if told is not None and not told.weak else None
     if evidence.dead_nodes:
         lost = ", ".join(f"{node} ({how})" for node, how in sorted(evidence.dead_nodes.items()))
         nodes = tuple(sorted(evidence.dead_nodes))
@@ -263,7 +270,8 @@ def _program_failed(evidence: Evidence, told: LogVerdict | None) -> Diagnosis | 
     if raised:
         message += f": {raised}"
     elif told is not None:
-        message += f"; the log shows only a consequence: {told.line}"
+        what = "what was survived or dealt with" if told.weak else "a consequence"
+        message += f"; the log shows only {what}: {told.line}"
     confidence: Confidence = "medium" if raised else "low"
     return _diagnosis(evidence, told, FailureClass.APPLICATION_ERROR, message, confidence=confidence)
 
@@ -315,7 +323,7 @@ def _log_facts(evidence: Evidence, told: LogVerdict | None, kind: FailureClass) 
     wished = kind in {FailureClass.STOPPED, FailureClass.USER_CANCEL}
     if told is None or _in_good_order(evidence) or (wished and told.weight == "echo"):
         return []
-    first = "log (a consequence): " if told.weight == "echo" else "log: "
+    first = "log (survived): " if told.weak else "log (a consequence): " if told.weight == "echo" else "log: "
     return [(first if index == 0 else "log: ") + line for index, line in enumerate(told.evidence)]
 
 

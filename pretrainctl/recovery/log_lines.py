@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from pretrainctl.recovery.placement import could_be_node
 
-__all__ = ["LogLine", "read_time", "split"]
+__all__ = ["LogLine", "Moment", "bare", "read_moment", "read_time", "split"]
 
 _ANSI = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours, the cursor
@@ -27,11 +27,19 @@ _TEE = re.compile(r"\[(?:default|rank|trainer)?\d+\]: ?")
 _HOST = re.compile(r"slurmstepd-([\w.-]+): |([a-z][\w-]*\d): ")
 """A dotted word is a host only where Slurm says so: `urllib3.exceptions.MaxRetryError: ` begins an error line."""
 _NCCL = re.compile(r"(?:^|[\s\]:])([A-Za-z][\w.-]*):\d+:\d+ \[\d+\] ")
-_RANK = re.compile(r"\[[Rr]ank ?(\d+)\]|\b[Rr]ank[ =:]+(\d+)\b(?!/)")
+_RANK = re.compile(
+    r"\[(?:[\w.-]+:)?[Rr]ank[ :=]?(\d+)(?:/\d+)?\]|(?:^|[\]:] ?|\| ?)[Rr]ank[ =]?(\d+)(?=[:\]|]|$)|"
+    r"\b(?:[Gg]lobal|GLOBAL)[ _][Rr](?:ank|ANK)[ =:]+(\d+)\b|\b[Rr]ank (\d+) (?:on|at) (?:node|host)\b|"
+    r"\b(?:on|by|from) rank (\d+)\b|\[PG [^\]]*\bRank (\d+)\]|^rank[ =](\d+)(?=[ ,])"
+)
+"""A process; `rank` alone may as well be that of a tensor, or of an adapter."""
 _LONGEST = 400
 
-_FULL = re.compile(r"(\d{4})[-/](\d\d)[-/](\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d+))?")
-_US = re.compile(r"\b(\d\d)/(\d\d)/(\d{4}) (\d\d):(\d\d):(\d\d)")
+_FULL = re.compile(
+    r"(\d{4})[-/](\d\d)[-/](\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d+))?(?:(Z)\b| ?([+-])(\d\d):?(\d\d)\b)?"
+)
+_US = re.compile(r"\b(\d\d)/(\d\d)/(\d{4}),? (\d{1,2}):(\d\d):(\d\d)(?: ?([AaPp])\.?[Mm]\b)?")
+_EPOCH = re.compile(r"(?:^|\n|\[)(1[5-9]\d{8}|[2-3]\d{9})\.(\d+)(?=[\]: ])")
 _GLOG = re.compile(r"\b[EWIF](\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d+))?")
 _SYSLOG = re.compile(r"\b(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +(\d+) (\d\d):(\d\d):(\d\d)")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -50,14 +58,31 @@ class LogLine:
     node: str | None = None
 
 
+@dataclass(frozen=True)
+class Moment:
+    """Seconds to compare with those of another moment of the same kind.
+
+    `zoned`: it says its time zone, so that it tells nothing beside one that does not. `yearless`: its year is a guess.
+    """
+
+    seconds: float
+    zoned: bool = False
+    yearless: bool = False
+
+
+def bare(raw: str) -> str:
+    """A line without what steers a terminal."""
+    return _ANSI.sub("", raw)
+
+
 def split(raw: str) -> LogLine:
     """Read one line."""
-    text = _ANSI.sub("", raw).strip()[:_LONGEST]
+    text = bare(raw).strip()[:_LONGEST]
     label = _LABEL.match(text)
     rest = text[label.end() :] if label else text
     tee = _TEE.match(rest)
     said = _RANK.search(rest)
-    rank = int(said[1] or said[2]) if said else int(label[1]) if label else None
+    rank = int(next(filter(None, said.groups()))) if said else int(label[1]) if label else None
     return LogLine(text, rank, _host_of(rest, tee.end() if tee else 0))
 
 
@@ -71,13 +96,19 @@ def _host_of(text: str, start: int) -> str | None:
 
 
 def read_time(text: str, year: int) -> float | None:
-    """The last time that a text tells, in seconds to compare with others; None where it tells none.
+    """The seconds of `read_moment`."""
+    moment = read_moment(text, year)
+    return moment.seconds if moment is not None else None
 
-    Some loggers write no year: then `year` is taken. Time zones are not looked at: logs of one job share one.
+
+def read_moment(text: str, year: int) -> Moment | None:
+    """The last time with a date that a text tells; None where it tells none.
+
+    Some loggers write no year: then `year` is taken.
     """
-    found: float | None = None
+    found: Moment | None = None
     last = -1
-    for pattern in (_FULL, _US, _GLOG, _SYSLOG):
+    for pattern in (_FULL, _US, _GLOG, _SYSLOG, _EPOCH):
         for match in pattern.finditer(text):
             if match.start() > last:
                 moment = _moment(pattern, match, year)
@@ -86,19 +117,31 @@ def read_time(text: str, year: int) -> float | None:
     return found
 
 
-def _moment(pattern: re.Pattern[str], match: re.Match[str], year: int) -> float | None:
+def _moment(pattern: re.Pattern[str], match: re.Match[str], year: int) -> Moment | None:
     parts = match.groups()
-    fraction = "0"
+    if pattern is _EPOCH:
+        return Moment(float(f"{parts[0]}.{parts[1]}"), zoned=True)
+    fraction, offset = "0", "+00:00"
     if pattern is _FULL:
         date, clock, fraction = f"{parts[0]}-{parts[1]}-{parts[2]}", parts[3:6], parts[6] or "0"
+        offset = f"{parts[8]}{parts[9]}:{parts[10]}" if parts[8] else offset
     elif pattern is _US:
-        date, clock = f"{parts[2]}-{parts[0]}-{parts[1]}", parts[3:6]
+        month, day = (parts[1], parts[0]) if int(parts[0]) > 12 else parts[:2]
+        date, clock = f"{parts[2]}-{month}-{day}", (_hour(parts[3], parts[6]), *parts[4:6])
     elif pattern is _GLOG:
         date, clock, fraction = f"{year}-{parts[0]:0>2}-{parts[1]}", parts[2:5], parts[5] or "0"
     else:
         date, clock = f"{year}-{_MONTHS.index(parts[0]) + 1:02}-{parts[1]:0>2}", parts[2:5]
     try:
-        moment = dt.datetime.fromisoformat(f"{date}T{':'.join(clock)}+00:00")
+        moment = dt.datetime.fromisoformat(f"{date}T{':'.join(clock)}{offset}")
     except ValueError:
         return None
-    return moment.timestamp() + float(f"0.{fraction}")
+    zoned = pattern is _FULL and bool(parts[7] or parts[8])
+    return Moment(moment.timestamp() + float(f"0.{fraction}"), zoned, pattern in (_GLOG, _SYSLOG))
+
+
+def _hour(hour: str, half: str | None) -> str:
+    """On a clock of 24 hours; `half` is the letter before the M of AM and PM."""
+    if half is None:
+        return f"{hour:0>2}"
+    return f"{int(hour) % 12 + (12 if half in 'Pp' else 0):02}"

@@ -1,22 +1,25 @@
 """Which line of the logs names the cause: lines in, one finding out, in bounded memory.
 
-The earliest root wins, then the earliest error or symptom (of what scripts survive only where there is no other), then
-the earliest echo. Times order lines between files where all of them tell one; else the files do, in the order in which
-they were given.
+What the program went on after, what it handled and what it only quoted explains less than any other line
+(`Standing`). Among lines of the same standing the earliest root wins, then the earliest error or symptom (of what
+scripts survive only where there is no other), then the earliest echo. Times order lines between files where all of them
+tell one, and all with their time zone or all without; else the files do, in the order in which they were given.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from pretrainctl.recovery.aftermath import Aftermath, look_after
 from pretrainctl.recovery.collective import Collectives
-from pretrainctl.recovery.log_lines import read_time, split
+from pretrainctl.recovery.log_lines import Moment, read_moment, split
 from pretrainctl.recovery.placement import Placement
 from pretrainctl.recovery.signatures import SIGNATURES, Signature
+from pretrainctl.recovery.standing import Standing, Survival
 
-__all__ = ["Finding", "LogReading", "find_cause"]
+__all__ = ["Finding", "LogReading", "find_cause", "read_lines"]
 
 _TOLD_ANYWHERE = {"node_failure", "boot_failure", "time_limit", "preempted", "user_cancel", "collective_timeout"}
 """Classes whose lines Slurm, or ranks that wait, print on any node of the job: the one that printed it is not the
@@ -32,14 +35,15 @@ _EXIT = re.compile(r"error: ([\w.-]+): tasks? ([\d,-]+): (?:Exited|Segmentation)
 """How srun says that a task ended by itself; those that it says were killed or aborted followed another one."""
 _HANG_SLACK = 60.0
 """Seconds before ranks began to wait in which an error may still be why."""
+_HALF_A_YEAR, _YEAR = 180 * 86400.0, 365 * 86400.0
 
 
 @dataclass(frozen=True)
 class Finding:
     """A line that fits a signature. `nodes` and `ranks` only where the line itself names the culprit.
 
-    `file` and `number` (from 1) say where it stands; `time` is its own or that of a line shortly before, in
-    seconds to compare, None where there is none.
+    `file` and `number` (from 1) say where it stands; `moment` is its own or that of a line shortly before, None where
+    there is none.
     """
 
     signature: Signature
@@ -48,7 +52,13 @@ class Finding:
     ranks: tuple[int, ...] = ()
     file: str = ""
     number: int = 0
-    time: float | None = None
+    moment: Moment | None = None
+    standing: Standing = Standing.FIRM
+
+    @property
+    def time(self) -> float | None:
+        """The seconds of its moment."""
+        return self.moment.seconds if self.moment is not None else None
 
     @property
     def place(self) -> str:
@@ -68,17 +78,29 @@ class _Tally:
 class LogReading:
     """What the logs of one end say. `stepped`: this start of the program did at least one optimizer step.
 
-    `year` is that of times which tell none.
+    `year` is that of times which tell none; `expand` turns Slurm's short node list into names.
     """
 
-    def __init__(self, *, stepped: bool = False, year: int = 2000) -> None:
+    def __init__(
+        self,
+        *,
+        stepped: bool = False,
+        year: int = 2000,
+        expand: Callable[[str], Sequence[str]] = lambda text: () if "[" in text else text.split(","),
+    ) -> None:
         self.stepped = stepped
         self.year = year
         self.collectives = Collectives()
-        self._tallies: dict[Signature, _Tally] = {}
+        self.survival = Survival(year)
+        self._expand = expand
+        self._tallies: dict[tuple[Signature, Standing], _Tally] = {}
         self._files: dict[str, int] = {}
         self._exits: dict[str, str] = {}
-        self._shapes: dict[str, Signature | None] = {}
+        self._shapes: dict[tuple[str, bool], Signature | None] = {}
+
+    def watch(self, file: str, aftermath: Callable[[], Aftermath]) -> None:
+        """Say how to learn what the program did after the lines of a file."""
+        self.survival.watch(file, aftermath)
 
     def add(
         self,
@@ -86,18 +108,27 @@ class LogReading:
         *,
         file: str = "",
         number: int = 0,
+        place: int | None = None,
         before: Callable[[], str] = str,
         rank: int | None = None,
         among: Placement | None = None,
     ) -> None:
-        """Take a line; `before` gives text shortly before it, which may tell the time. `rank` is that of the file.
+        """Take a line; `before` gives text shortly before it, which may tell the time. `rank` is that of the file, and
+        `place` where it stands, as the file's aftermath counts, else `number`.
 
         A line that names a node which is none of `among` is not taken: it is of another start of the program.
         """
-        signature = self._signature_of(raw)
-        if signature is None or (among is not None and _is_elsewhere(signature, raw, among)):
+        place = number if place is None else place
+        if self.survival.is_restart(raw, file, place):
+            self._begin_anew(file)
+        shape = raw.translate(_DIGITS)
+        signature = self._signature_of(raw, shape, stepped=self.stepped)
+        if signature is not None and signature.start_only and self.survival.stepped_before(file, place):
+            signature = self._signature_of(raw, shape, stepped=True)
+        if signature is None or (among is not None and self._is_elsewhere(signature, raw, among)):
             return
-        tally = self._tallies.setdefault(signature, _Tally())
+        standing = self.survival.standing(signature, raw, shape, file, place)
+        tally = self._tallies.setdefault((signature, standing), _Tally())
         tally.count += 1
         if file in tally.firsts and signature.failure_class not in _EACH_LINE_COUNTS and "task" not in raw:
             return
@@ -106,67 +137,115 @@ class LogReading:
         named = match.groupdict() if match else {}
         blames = signature.weight != "echo"
         told_by_culprit = blames and signature.failure_class not in _TOLD_ANYWHERE
-        node = named.get("node") or (line.node if told_by_culprit else None)
+        nodes = self._nodes_in(named.get("node")) or ((line.node,) if told_by_culprit and line.node else ())
         who = named.get("rank")
         spoke = int(who) if who else line.rank if line.rank is not None else rank
         if signature.weight != "root" and len(self._exits) < _MOST_NAMES:
             self._exits |= {ended: node for node, ended in _EXIT.findall(line.text) if ended not in self._exits}
-        if blames and node and len(tally.nodes) < _MOST_NAMES:
-            tally.nodes.setdefault(node)
-        waits = signature.failure_class == "collective_timeout"
+        if blames and len(tally.nodes) < _MOST_NAMES:
+            tally.nodes |= dict.fromkeys(nodes)
+        waits = signature.failure_class == "collective_timeout" and standing is Standing.FIRM
         if file in tally.firsts and not waits:
             return
-        time = read_time(line.text, self.year)
-        if time is None:
-            time = read_time(before(), self.year)
+        moment = read_moment(line.text, self.year) or read_moment(before(), self.year)
         if waits:
-            self.collectives.add(spoke, line.text, time)
+            self.collectives.add(spoke, line.text, moment.seconds if moment else None)
         self._files.setdefault(file, len(self._files))
         if file not in tally.firsts:
             ranks = (spoke,) if blames and spoke is not None else ()
             tally.firsts[file] = Finding(
-                signature, line.text, (node,) if blames and node else (), ranks, file, number, time
+                signature, line.text, nodes if blames else (), ranks, file, number, moment, standing
             )
 
-    def _signature_of(self, raw: str) -> Signature | None:
+    def _nodes_in(self, text: str | None) -> tuple[str, ...]:
+        """The names in what a line calls a node; Slurm names several in its short form."""
+        if not text:
+            return ()
+        return tuple(self._expand(text)) if "[" in text or "," in text else (text,)
+
+    def _is_elsewhere(self, signature: Signature, raw: str, among: Placement) -> bool:
+        match = signature.pattern.search(split(raw).text)
+        nodes = self._nodes_in(match.groupdict().get("node") if match else None)
+        return bool(nodes) and not among.named(nodes)
+
+    def _begin_anew(self, file: str) -> None:
+        """What this file said so far was of an earlier start of the program."""
+        for (signature, standing), tally in list(self._tallies.items()):
+            first = tally.firsts.pop(file, None) if standing is not Standing.PASSING else None
+            if first is not None:
+                past = self._tallies.setdefault((signature, Standing.PASSING), _Tally())
+                past.count += 1
+                past.firsts.setdefault(file, replace(first, standing=Standing.PASSING))
+                tally.count = len(tally.firsts)
+                tally.nodes = dict.fromkeys(node for one in tally.firsts.values() for node in one.nodes)
+        self.collectives = Collectives()
+        self._exits = {}
+
+    def _signature_of(self, raw: str, shape: str, *, stepped: bool) -> Signature | None:
         """The first entry that fits. A cascade is one line in a thousand copies, but for its numbers: it is looked up
         once, unless it holds numbers that mean something."""
-        shape = raw.translate(_DIGITS)
-        known = shape in self._shapes and not any(word in raw for word in _NUMBERED)
+        key = (shape, stepped)
+        known = key in self._shapes and not any(word in raw for word in _NUMBERED)
         if not known:
             if len(self._shapes) >= _MOST_NAMES:
                 self._shapes.clear()
-            self._shapes[shape] = next(
+            self._shapes[key] = next(
                 (
                     one
                     for one in SIGNATURES
-                    if one.clue in raw and not (one.start_only and self.stepped) and one.pattern.search(raw)
+                    if one.clue in raw and not (one.start_only and stepped) and one.pattern.search(raw)
                 ),
                 None,
             )
-        return self._shapes[shape]
+        return self._shapes[key]
 
     def findings(self) -> list[Finding]:
-        """The first line of each signature in each file, in order."""
+        """The first line of each signature and standing in each file, in order."""
         found = [
             finding
-            for signature, tally in self._tallies.items()
+            for (signature, _), tally in self._tallies.items()
             if tally.count >= signature.at_least
             for finding in tally.firsts.values()
         ]
-        if all(finding.time is not None for finding in found):
-            return sorted(found, key=lambda one: (one.time or 0.0, self._files[one.file], one.number))
+        times = _times(found)
+        if times is not None:
+            return sorted(found, key=lambda one: (times[one.moment], self._files[one.file], one.number))
         return sorted(found, key=lambda one: (self._files[one.file], one.number))
 
     def cause(self) -> Finding | None:
         """The one finding that tells most, None where no line fits a signature."""
         found = self.findings()
+        for standing in (Standing.FIRM, Standing.LINGERING, Standing.HANDLED, Standing.SURVIVED):
+            best = self._first([one for one in found if self.standing(one) is standing])
+            if best is not None:
+                return best
+        echo = next((one for one in found if _is_echo(one)), None)
+        return echo or next(iter(found), None)
+
+    def is_order_known(self, cause: Finding) -> bool:
+        """Whether no other line that may as well be the cause stands in another file without a time to compare."""
+        found = self.findings()
+        rivals = [
+            one
+            for one in found
+            if one.file != cause.file
+            and self.standing(one) is self.standing(cause)
+            and (one.signature.weight, cause.signature.weight) == ("root", "root")
+            and one.signature.failure_class != cause.signature.failure_class
+        ]
+        return not rivals or _times(found) is not None
+
+    def standing(self, one: Finding) -> Standing:
+        """How much a finding explains, by all files together."""
+        return self.survival.beside_all(one.signature, one.line, one.standing)
+
+    def _first(self, found: list[Finding]) -> Finding | None:
         root = next((one for one in found if one.signature.weight == "root"), None)
         if root is not None:
             return root
         suspicious = list(self._suspicious(found))
         lasting = (one for one in suspicious if not one.signature.survivable)
-        return next(lasting, None) or next(iter(suspicious or found), None)
+        return next(lasting, None) or next(iter(suspicious), None)
 
     def _suspicious(self, found: list[Finding]) -> Iterator[Finding]:
         """Errors and symptoms in order, without errors that were over long before ranks began to wait."""
@@ -177,13 +256,15 @@ class LogReading:
             if one.signature.weight == "symptom" or (one.signature.weight == "error" and not stale):
                 yield one
 
-    def nodes(self, failure_class: str) -> tuple[str, ...]:
-        """Nodes that lines of this class name as culprits."""
+    def nodes(self, failure_class: str, standing: Standing = Standing.FIRM) -> tuple[str, ...]:
+        """Nodes that lines of this class and standing name as culprits."""
         return tuple(
             dict.fromkeys(
                 node
-                for signature, tally in self._tallies.items()
-                if signature.failure_class == failure_class and signature.weight in {"root", "symptom"}
+                for (signature, stands), tally in self._tallies.items()
+                if signature.failure_class == failure_class
+                and stands is standing
+                and signature.weight in {"root", "symptom"}
                 for node in tally.nodes
             )
         )
@@ -198,20 +279,52 @@ class LogReading:
                 return (self._exits[str(rank)],)
         return tuple(self._exits.values())[:1]
 
-    def count(self, signature: Signature) -> int:
-        """Lines that fitted a signature."""
-        return self._tallies[signature].count if signature in self._tallies else 0
+    def count(self, finding: Finding) -> int:
+        """Lines that fitted the signature of a finding, and stand as it does."""
+        key = (finding.signature, finding.standing)
+        return self._tallies[key].count if key in self._tallies else 0
+
+    def starts(self, file: str) -> tuple[str, ...]:
+        """That a file tells of several starts of the program, with the first thing that an earlier one said; else
+        nothing."""
+        restarts = self.survival.restarts
+        if not restarts and self.survival.after(file).begun < 0:
+            return ()
+        said = f"{restarts + 1} starts" if restarts else "several starts"
+        past = [one for one in self.findings() if one.file == file and one.standing is Standing.PASSING]
+        return (
+            f"the log tells of {said} of the program; what counts is the last one",
+            *(f"{one.place}(an earlier start) {one.line}" for one in past[:1]),
+        )
 
 
-def _is_elsewhere(signature: Signature, raw: str, among: Placement) -> bool:
-    match = signature.pattern.search(split(raw).text)
-    node = match.groupdict().get("node") if match else None
-    return bool(node) and not among.named([str(node)])
+def _is_echo(one: Finding) -> bool:
+    return one.signature.weight == "echo" and one.standing is Standing.FIRM
+
+
+def _times(found: Sequence[Finding]) -> dict[Moment | None, float] | None:
+    """Seconds that can be compared, None where some line tells no time, or a time of another kind."""
+    moments = [one.moment for one in found if one.moment is not None]
+    if len(moments) < len(found) or len({moment.zoned for moment in moments}) > 1:
+        return None
+    first = min((moment.seconds for moment in moments), default=0.0)
+    # Logs that go on over New Year tell no year: what seems to come half a year later was the year before.
+    return {
+        moment: moment.seconds - (_YEAR if moment.yearless and moment.seconds - first > _HALF_A_YEAR else 0.0)
+        for moment in moments
+    }
 
 
 def find_cause(lines: Iterable[str], *, stepped: bool) -> Finding | None:
     """The cause among lines in their order."""
-    reading = LogReading(stepped=stepped)
-    for number, line in enumerate(lines, 1):
-        reading.add(line, number=number)
-    return reading.cause()
+    return read_lines(lines, stepped=stepped).cause()
+
+
+def read_lines(lines: Iterable[str], *, stepped: bool = False, file: str = "", year: int = 2000) -> LogReading:
+    """What lines in their order say."""
+    given = list(enumerate(lines, 1))
+    reading = LogReading(stepped=stepped, year=year)
+    reading.watch(file, lambda: look_after(reversed(given), year))
+    for number, line in given:
+        reading.add(line, file=file, number=number)
+    return reading

@@ -6,16 +6,21 @@ import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pretrainctl.records.contract import Failure
 from pretrainctl.recovery.collective import Suspects
 from pretrainctl.recovery.log_reading import Finding, LogReading
 from pretrainctl.recovery.placement import Placement
 from pretrainctl.recovery.policies import FailureClass
 from pretrainctl.recovery.signatures import Confidence, Weight
 from pretrainctl.recovery.signatures.program import TRAINER
+from pretrainctl.recovery.standing import Standing
 
 __all__ = ["LogVerdict", "read_verdict"]
 
 _MORE_OF_THE_SAME = 3
+_WEAK = {Standing.HANDLED, Standing.SURVIVED, Standing.PASSING}
+_SIGNALS = 128
+"""From here on an exit status tells a signal."""
 _HINT = ": hint: "
 _CONSEQUENCES = 2
 _SEVERAL_NODES = {FailureClass.NODE_FAILURE, FailureClass.HOST_OOM}
@@ -32,7 +37,9 @@ _OF_ONE_NODE = {
 
 @dataclass(frozen=True)
 class LogVerdict:
-    """The cause as the logs tell it; the fields are those of a Diagnosis. `weight` is that of the line it rests on."""
+    """The cause as the logs tell it; the fields are those of a Diagnosis. `weight` is that of the line it rests on.
+    So is `standing`.
+    """
 
     kind: FailureClass
     weight: Weight
@@ -44,6 +51,17 @@ class LogVerdict:
     confidence: Confidence
     lasting: bool = False
     hint: str = ""
+    standing: Standing = Standing.FIRM
+
+    @property
+    def weak(self) -> bool:
+        """The program dealt with it or went on after it: beside another fact it explains nothing."""
+        return self.standing in _WEAK
+
+    def is_last_word_of(self, failure: Failure | None) -> bool:
+        """Whether the rank that failed said it: steps below it may be what other ranks still had in their buffers."""
+        survived = self.standing is Standing.SURVIVED
+        return survived and failure is not None and failure.rank in self.ranks and 0 < failure.status < _SIGNALS
 
 
 def read_verdict(reading: LogReading, placement: Placement) -> LogVerdict | None:
@@ -67,10 +85,19 @@ def read_verdict(reading: LogReading, placement: Placement) -> LogVerdict | None
         ranks=ranks,
         evidence=_evidence(reading, cause),
         line=cause.line,
-        confidence="medium" if guessed and signature.confidence == "high" else signature.confidence,
+        confidence=_confidence(reading, cause, guessed=bool(guessed)),
         lasting=signature.lasting,
         hint=signature.hint or _own_hint(reading, cause),
+        standing=reading.standing(cause),
     )
+
+
+def _confidence(reading: LogReading, cause: Finding, *, guessed: bool) -> Confidence:
+    standing = reading.standing(cause)
+    if standing in _WEAK:
+        return "low"
+    unsure = guessed or standing is Standing.LINGERING or not reading.is_order_known(cause)
+    return "medium" if unsure and cause.signature.confidence == "high" else cause.signature.confidence
 
 
 def _nodes(
@@ -79,23 +106,27 @@ def _nodes(
     """The culprit's node: as the lines name it, else where its rank lies; never a word that is no node of the job."""
     if cause.signature.weight == "echo" or kind is FailureClass.CONFIG:
         return ()
-    several = placement.named(reading.nodes(kind.value)) if kind in _SEVERAL_NODES else ()
+    several = placement.named(reading.nodes(kind.value, cause.standing)) if kind in _SEVERAL_NODES else ()
     return several or placement.named(cause.nodes) or placement.nodes_of(ranks)
 
 
 def _evidence(reading: LogReading, cause: Finding) -> tuple[str, ...]:
-    found = reading.findings()
+    found = [
+        one
+        for one in reading.findings()
+        if one.standing is (Standing.FIRM if one.signature.weight == "echo" else cause.standing)
+    ]
     echoes = [one for one in found if one.signature.weight == "echo"]
     kind = cause.signature.failure_class
     again = [one for one in found if one is not cause and one not in echoes and one.signature.failure_class == kind]
     # Ranks that waited in vain after another error waited because of it.
     waited = [one for one in found if _waits(one) and not _waits(cause) and not _is_before(one, cause)]
     after = [one for one in found if one is not cause and (one in echoes or one in waited)]
-    count = reading.count(cause.signature)
+    count = reading.count(cause)
     lines = [f"{cause.place}{cause.line}" + (f" (and {count - 1} lines like it)" if count > 1 else "")]
     lines += [f"{one.place}{one.line}" for one in again[:_MORE_OF_THE_SAME]]
     lines += [f"{one.place}(a consequence) {one.line}" for one in after[:_CONSEQUENCES]]
-    return tuple(lines)
+    return (*lines, *reading.starts(cause.file))
 
 
 def _waits(found: Finding) -> bool:

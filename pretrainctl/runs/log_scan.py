@@ -11,19 +11,21 @@ from typing import IO
 from pretrainctl import process
 from pretrainctl.errors import CommandError
 
-__all__ = ["Hit", "edges", "scan", "text_before"]
+__all__ = ["Hit", "edges", "scan", "scan_back", "text_before"]
 
 _BLOCK = 1 << 20
 _LONGEST = 16 * 1024
 """Bytes of a line that are looked at, from its beginning and from its end: a progress bar that rewrites itself may
 write megabytes without an end of line."""
 _BEFORE = 2048
+_FIRST_BLOCK = 64 * 1024
+_FARTHEST = 64 << 20
 _PATIENCE = 10.0
 
 
 @dataclass(frozen=True)
 class Hit:
-    """A line that holds one of the texts: its number (from 1), what it says, and the byte at which its line begins.
+    """A line that holds one of the texts: its number (from 1), what it says, and the byte at which it begins.
 
     Where a progress bar went back to the beginning of its line, what stands between is a line of its own.
     """
@@ -53,12 +55,18 @@ def scan(path: Path, texts: Sequence[str], *, limit: int | None = None) -> Itera
             finally:
                 os.close(writer)
             try:
-                while line := _read_line(found):
+                while True:
+                    line, left_out = _read_line(found)
+                    if not line:
+                        break
                     number, offset, text = line.split(b":", 2)
-                    parts = text.decode(errors="replace").rstrip("\r\n").split("\r")
+                    parts = text.rstrip(b"\r\n").split(b"\r")
+                    at = start + int(offset) + (left_out if len(parts) > 1 else 0)
                     for part in parts:
-                        if len(parts) == 1 or any(word in part for word in texts):
-                            yield Hit(passed + int(number), part, start + int(offset))
+                        said = part.decode(errors="replace")
+                        if len(parts) == 1 or any(word in said for word in texts):
+                            yield Hit(passed + int(number), said, at)
+                        at += len(part) + 1
                 status = child.wait(_PATIENCE)
             finally:
                 child.stop()
@@ -78,16 +86,44 @@ def _skip(file: IO[bytes], limit: int | None) -> tuple[int, int]:
     return start, passed
 
 
-def _read_line(stream: IO[bytes]) -> bytes:
-    """The next line, without the middle of one that is too long; empty at the end."""
+def _read_line(stream: IO[bytes]) -> tuple[bytes, int]:
+    """The next line, without the middle of one that is too long, and how many bytes that is; empty at the end."""
     line = stream.readline(_LONGEST)
     rest = b""
+    length = 0
     while line and not line.endswith(b"\n") and not rest.endswith(b"\n"):
         more = stream.readline(_LONGEST)
         if not more:
             break
+        length += len(more)
         rest = (rest + more)[-_LONGEST:]
-    return line + rest
+    return line + rest, length - len(rest)
+
+
+def scan_back(path: Path, texts: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """Lines with one of `texts`, from the end of a file to its beginning, each with the byte at which it begins.
+
+    A progress bar's states are lines of their own. No farther than 64 MiB: the end is what is asked for.
+    """
+    words = [text.encode() for text in texts]
+    with path.open("rb", buffering=0) as file:
+        end = file.seek(0, os.SEEK_END)
+        farthest = max(0, end - _FARTHEST)
+        rest, size = b"", _FIRST_BLOCK
+        while end > farthest:
+            start = max(farthest, end - size)
+            file.seek(start)
+            block = file.read(end - start) + rest
+            size, end = _BLOCK, start
+            lines = block.replace(b"\r", b"\n").split(b"\n")
+            # The first may begin before the block, unless the file begins here.
+            rest = lines[0][:_LONGEST] if start > farthest else b""
+            at = start + len(block)
+            for index in range(len(lines) - 1, 0 if start > farthest else -1, -1):
+                at -= len(lines[index])
+                if any(word in lines[index] for word in words):
+                    yield at, lines[index][:_LONGEST].decode(errors="replace")
+                at -= 1
 
 
 def text_before(path: Path, offset: int) -> str:

@@ -10,10 +10,12 @@ from pathlib import Path
 from types import MappingProxyType
 
 from pretrainctl.errors import InputError
+from pretrainctl.recovery.aftermath import STEP_WORDS, Aftermath, look_after
 from pretrainctl.recovery.log_reading import LogReading
 from pretrainctl.recovery.placement import Placement, read_placement
 from pretrainctl.recovery.signatures import CLUES
-from pretrainctl.runs.log_scan import edges, scan, text_before
+from pretrainctl.recovery.standing import RESTART_WORDS
+from pretrainctl.runs.log_scan import edges, scan, scan_back, text_before
 from pretrainctl.slurm import nodes as node_names
 
 __all__ = ["placement_in", "read_logs"]
@@ -42,17 +44,40 @@ def read_logs(
     """
     present = [path for path in (*paths, *of_job) if path.exists()]
     newest = max((path.stat().st_mtime for path in present), default=time.time())
-    reading = LogReading(stepped=stepped, year=time.localtime(newest).tm_year)
+    year = time.localtime(newest).tm_year
+    reading = LogReading(stepped=stepped, year=year, expand=_expand)
+    for path in present:
+        reading.watch(names.get(path, str(path)), functools.partial(_look_after, path, year))
     for path in present:
         called = names.get(path, str(path))
         named = _RANK_FILE.search(Path(called).name)
         rank = int(named[1]) if named else None
         among = placement if path in of_job else None
-        for hit in scan(path, CLUES, limit=limit):
-            if not hit.text.startswith(_OURS):
+        for hit in scan(path, (*CLUES, *RESTART_WORDS), limit=limit):
+            if not _is_ours(hit.text):
                 before = functools.partial(text_before, path, hit.offset)
-                reading.add(hit.text, file=called, number=hit.number, before=before, rank=rank, among=among)
+                reading.add(
+                    hit.text,
+                    file=called,
+                    number=hit.number,
+                    place=hit.offset,
+                    before=before,
+                    rank=rank,
+                    among=among,
+                )
     return reading
+
+
+def _look_after(path: Path, year: int) -> Aftermath:
+    """What a program did after the lines of its log; nothing is known of a log that is gone."""
+    try:
+        return look_after(((place, text) for place, text in scan_back(path, STEP_WORDS) if not _is_ours(text)), year)
+    except OSError:
+        return Aftermath()
+
+
+def _is_ours(text: str) -> bool:
+    return text.startswith(_OURS)
 
 
 def placement_in(paths: Sequence[Path]) -> Placement:

@@ -14,6 +14,7 @@ _NCCL = "NVIDIA/nccl: src/transport/net_ib.cc, src/misc/ibvwrap.cc; NVIDIA/nccl#
 _WRITER = "pytorch/pytorch: caffe2/serialize/inline_container.cc"
 _XID = "NVIDIA, XID errors; NVIDIA/open-gpu-kernel-modules#507"
 _NODE = r"(?P<node>[\w.-]+)"
+_NODES = r"(?P<node>[\w.-]+(?:\[[\d,-]+\])?(?:,[\w.-]+(?:\[[\d,-]+\])?)*)"
 _SHM = "fewer loader workers, or a larger /dev/shm on the node or in the container"
 _SPACE = "see which file system it is: home, scratch, or /tmp of one node"
 
@@ -21,7 +22,7 @@ MACHINE: tuple[Signature, ...] = (
     # Slurm
     root("CANCELLED", r"DUE TO TIME LIMIT", "time_limit", "the time limit was reached", _SLURM),
     root("CANCELLED", r"DUE TO PREEMPTION", "preempted", "a job of higher priority took the nodes", _SLURM),
-    root("rror", rf"srun: error: Node failure on {_NODE}", "node_failure", "Slurm says that a node failed", _SLURM),
+    root("rror", rf"srun: error: Node failure on {_NODES}", "node_failure", "Slurm says that a node failed", _SLURM),
     root(
         "rror",
         r"srun: error: Unable to create step for job",
@@ -182,7 +183,13 @@ MACHINE: tuple[Signature, ...] = (
         hint=_SPACE,
     ),
     root("rror", r"\[Errno 28\]", "filesystem", "a file system is full", _ERRNO, lasting=True, hint=_SPACE),
-    root("quota", r"[Dd]isk quota exceeded|[Qq]uota exceeded", "quota", "a quota is used up", _ERRNO),
+    root(
+        "quota",
+        r"[Dd]isk quota exceeded|(?<!API )(?<!rate )(?<!\bRate )[Qq]uota exceeded(?!.*\b429\b)",
+        "quota",
+        "a quota is used up",
+        _ERRNO,
+    ),
     root("rror", r"\[Errno 122\]", "quota", "a quota is used up", _ERRNO),
     root("emory", r"Cannot allocate memory", "host_oom", "the host's memory ran out", _ERRNO, confidence="medium"),
     root(

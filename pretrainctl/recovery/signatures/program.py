@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pretrainctl.recovery.signatures.contract import Signature, root
 
-__all__ = ["PROGRAM", "TRAINER"]
+__all__ = ["LOSS", "LOSS_IS_NAN", "PROGRAM", "TRAINER"]
 
 TRAINER = "pretrainctl: trainer/__main__.py, which prints `rank N: error: ...` and `rank N: hint: ...`"
 
@@ -20,6 +20,15 @@ _BAD_SETTING = (
 )
 """How its errors of settings and data end; those of checkpoints, files and space are told by their own words."""
 _NAN = (": nan", ": NAN", "=nan")
+_NO_NUMBER = (*_NAN, ":      nan", ":     nan", ": NaN", "=NaN", "'nan'", ": inf", "=inf", ": Inf")
+LOSS = (
+    r"(?<![\w/])(?<!moe )(?<!aux )(?<!\bz )(?<!val )(?<!validation )(?<!eval )(?<!test )(?<!mtp )(?<!router )"
+    r"(?<!balancing )(?<!balance )"
+    r"(?:lm[ _]|reduced_train_|per_token_|train[_/ ]|total[ _]|train/cross_?entropy|mean_|avg_)?loss"
+)
+"""How step lines call the loss of the model, which is neither that of a part of it nor that of a validation."""
+LOSS_IS_NAN = "the loss is not a number, step after step", "neither the loss nor its gradient is a number"
+"""What entries mean that hold only while no later loss is a number."""
 
 PROGRAM: tuple[Signature, ...] = (
     # the reference trainer's own word on a checkpoint, whatever the error in it says
@@ -42,9 +51,9 @@ PROGRAM: tuple[Signature, ...] = (
     *(
         root(
             clue,
-            r"(?i)\bloss['\"]?(?:: | ?= ?)nan\b.*\bgrad[ _]norm['\"]?(?:: | ?= ?)nan\b",
+            rf"(?i){LOSS}['\"]?(?:: | ?= ?)nan\b.*\bgrad[ _]norm['\"]?(?:: | ?= ?)nan\b",
             "divergence",
-            "neither the loss nor its gradient is a number",
+            LOSS_IS_NAN[1],
             "NVIDIA/Megatron-LM, Hugging Face Trainer: their step lines",
             weight="symptom",
             confidence="medium",
@@ -54,13 +63,14 @@ PROGRAM: tuple[Signature, ...] = (
     *(
         root(
             clue,
-            r"(?i)\b(?:loss|grad[ _]norm)['\"]?(?:: | ?= ?)nan\b",
+            rf"(?i){LOSS}['\"]?\s*[:=]\s*['\"]?(?:nan|[+-]?inf(?:inity)?)\b|"
+            r"'loss': '?0\.0'?, 'grad_norm': '?nan\b",  # its mean leaves losses out that are no numbers
             "divergence",
-            "the loss is not a number, step after step",
+            LOSS_IS_NAN[0],
             "NVIDIA/Megatron-LM, Hugging Face Trainer: their step lines",
             at_least=3,
         )
-        for clue in _NAN
+        for clue in _NO_NUMBER
     ),
     root("rror", r"Check batch related parameters", "config", "the batch sizes do not divide", _DEEPSPEED),
     root("rror", r"DeepSpeedConfigError: ", "config", "DeepSpeed refuses its settings", _DEEPSPEED),

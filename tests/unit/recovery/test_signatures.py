@@ -170,6 +170,8 @@ EXTRA = [
     "loss=nan",
     *(f"lm loss{value} | grad norm{value}" for value in (": nan", ": NAN", "=nan")),
     "loss: NAN",
+    *(f"loss:{value}" for value in ("      nan", "     nan", " NaN", " inf", " Inf")),
+    *("loss=NaN", "loss=inf", "{'loss': 'nan'}"),
     "CUDA error: device-side assert triggered in Memory",
     "OSError: [Errno 28] x",
     "OSError: [Errno 122] x",
