@@ -19,6 +19,7 @@ Run folder::
         metrics.jsonl                   written by rank 0: records.sample lines
         end.json                        written by rank 0 after a barrier (End): the proof of how it ended
         failure.json                    written by the first task that ended badly (Failure)
+        left.json                       written by the first task that ended well without an end record (Failure)
         hang.json, stacks.txt           written by the attempt that ended it as hung (records.progress.Hang)
         training.log
 """
@@ -101,7 +102,8 @@ class End:
 
 @dataclass(frozen=True)
 class Failure:
-    """`failure.json`: the first task of a restart that ended badly; created exclusively, so the first wins.
+    """`failure.json`: the first task of a restart that ended badly; created exclusively, so the first wins. `left.json`
+    tells the same of the first that ended with REACHED or CHECKPOINTED where no end record was there 3 s later.
 
     `status` is the exit status as the shell sees it (128 + signal number for a signal), `time` seconds
     since the epoch.
