@@ -261,6 +261,7 @@ def _left(evidence: Evidence, told: LogVerdict | None) -> Diagnosis | None:
     """A rank that is not there any more is an end of the program, and no hang of the others or of its node."""
     stuck, left = evidence.stuck, evidence.left
     when = "before its first step" if evidence.last_step is None else f"after step {evidence.last_step}"
+    ranks: tuple[int, ...]
     if left is not None and _left_others(evidence):
         ranks, who = (left.rank,), f"rank {left.rank} left with status {left.status}"
     elif stuck is not None and stuck.gone and evidence.end is None:  # a failure comes of our own kill
