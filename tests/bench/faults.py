@@ -127,6 +127,20 @@ def host_silent(scene: Scene, u: float, v: float) -> str:
     return _node(scene, u, v, host=True, silent=True)
 
 
+def slurmd_killed(scene: Scene, u: float, v: float) -> str:
+    """The slurmd of a node dies alone: what runs there lives on, until Slurm takes the node from the job."""
+    owner = scene.owner()
+    if owner is None:
+        return "no job runs"
+    name = _pick(list(owner.nodes), u)
+    (pid,) = (node.pid for node in scene.sandbox.status().nodes if node.name == name)
+    if pid is None:
+        return f"{name} is dead already"
+    os.kill(pid, signal.SIGKILL)
+    scene.later(10 + 20 * v, f"revive {name}", lambda: _revive(scene, name))
+    return f"the slurmd of {name} is killed"
+
+
 def node_paused(scene: Scene, u: float, v: float) -> str:
     """All processes of a node stand still for 1 to 6 s, as if the network were away, and go on."""
     owner = scene.owner()
@@ -252,5 +266,6 @@ FAULTS: dict[Fault, float] = {
     requeued: 1,
     newest_truncated: 1.5,
     rank_stopped: 2,
+    slurmd_killed: 2,
 }
 """Each with its weight."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pretrainctl import process
+from pretrainctl.errors import SlurmError
 from pretrainctl.liveness.beat import TOKEN_VARIABLE
 from pretrainctl.liveness.listener import DeadNode, Listener
 from pretrainctl.slurm import nodes as node_names
@@ -26,6 +28,7 @@ _ALONE_PATIENCE = 10.0
 """Seconds that a beat may take to come back where it alone had ended; a Slurm step on one node starts in one."""
 _ALONE = 3
 """Times that the beat of a node is started anew because it alone had ended; a node on which it ends again is dead."""
+_TAKEN = "Slurm has taken it from the job"
 
 
 class NodeWatch:
@@ -142,6 +145,25 @@ class NodeWatch:
                 {"node": node.node, "how": node.how, "silent_seconds": round(since, 3)},
             )
         return tuple(node.node for node in fresh)
+
+    def note_taken(self) -> Mapping[str, str]:
+        """Write an event for each node that Slurm has newly taken from the job, and return how they are lost, by name.
+
+        Its processes may live on, and beat; Slurm starts nothing there any more, and says so in words that it has for a
+        wrong recipe too (seen on 22.05: a slurmd that died alone, a controller that missed a node after its own start).
+        Where Slurm does not answer, or ends the job, nothing is known.
+        """
+        record = self.attempt.record
+        with contextlib.suppress(SlurmError):
+            job = self.attempt.slurm.jobs([record.job_id]).get(record.job_id)
+            if job is None or not job.is_running or not job.nodes:
+                return {}
+            taken = {node: _TAKEN for node in record.nodes if node not in {*job.nodes, *self.dead}}
+            for node, how in taken.items():
+                self.dead[node] = how
+                self.attempt.event("node_dead", f"node {node} is lost: {how}", {"node": node, "how": how})
+            return taken
+        return {}
 
     def healthy(self) -> tuple[str, ...]:
         """Nodes of the allocation that are not known to be dead. The batch host is last: it is left out where there

@@ -8,7 +8,7 @@ import signal
 import socket
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,10 +48,11 @@ nodes are killed within it (0.2 s seen), long before a new rank reaches a port o
 
 @dataclass(frozen=True)
 class RestartEnd:
-    """How a restart ended, as seen from the batch host. `srun_status` is a hint only, None where srun was left."""
+    """How a restart ended, as seen from the batch host: `lost` nodes of it, by name, and how that was noticed.
+    `srun_status` is a hint only, None where srun was left."""
 
     end: End | None
-    dead: tuple[DeadNode, ...]
+    lost: Mapping[str, str]
     srun_status: int | None
     asked: Request | None
     terminated: bool
@@ -120,9 +121,13 @@ class Restart:
         status = self._end(child, dead)
         if self._hang is not None:
             progress.record(self._hang)
+        end = self._read_end()
+        lost = {node.node: node.how for node in dead}
+        if end is None:
+            lost |= {node: how for node, how in self.watch.note_taken().items() if node in self.nodes}
         return RestartEnd(
-            end=self._read_end(),
-            dead=dead,
+            end=end,
+            lost=lost,
             srun_status=status,
             asked=self._asking.asked,
             terminated=self.attempt.signals.terminated,

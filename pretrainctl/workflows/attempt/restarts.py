@@ -73,7 +73,7 @@ def _diagnose(attempt: Attempt, restart: Restart, end: RestartEnd, patience: Pat
         restart.folder,
         job_class=_taken_away(attempt, end),
         srun_status=end.srun_status,
-        dead_nodes={node.node: node.how for node in end.dead},
+        dead_nodes=end.lost,
         request=end.asked,
         signals=["SIGTERM"] if end.terminated else [],
         hang=end.hang,

@@ -1,7 +1,10 @@
-"""Nodes that die (every process of theirs at once) or fall silent (all of them stopped: no connection closes)."""
+"""Nodes that die (every process of theirs at once), fall silent (all of them stopped: no connection closes), or are
+lost to Slurm alone."""
 
 from __future__ import annotations
 
+import os
+import signal
 from functools import partial
 
 from pretrainctl.workflows.drill.fault import Fault
@@ -56,6 +59,17 @@ def _two_killed(scene: Scene) -> None:
     kill(scene, *scene.nodes()[1])
 
 
+def _slurmd_killed(scene: Scene) -> None:
+    if scene.place.sandbox is None:
+        raise SkippedError("only a sandbox lets a node die")
+    scene.launch("resources.spares=1", pace=2.0)
+    scene.wait_for_step()
+    lost = other_node(scene)
+    (slurmd,) = (node.pid for node in scene.place.sandbox.status().nodes if node.name == lost and node.pid)
+    scene.strike()
+    os.kill(slurmd, signal.SIGKILL)
+
+
 def _fault(name: str, what: str, *, spares: int, silent: bool) -> Fault:
     return Fault(name, what, partial(_node_lost, spares=spares, silent=silent), _NODE_FAILURE)
 
@@ -73,5 +87,6 @@ FAULTS = (
         _NODE_FAILURE,
     ),
     Fault("node-killed-in-save", "a node dies with its shard half written", _killed_in_save, _NODE_FAILURE),
+    Fault("slurmd-killed", "a node's slurmd dies, and its ranks train on", _slurmd_killed, _NODE_FAILURE),
     Fault("two-nodes-killed", "both nodes die at once, and two spares are there", _two_killed, _NODE_FAILURE),
 )
