@@ -75,7 +75,7 @@ class ProgressWatch:
         self._next = self._last = clock()
         self.pace.begin(self._last)
         with contextlib.suppress(OSError):
-            for entries in _earlier(attempt, folder):
+            for entries in reversed(list(_earlier(attempt, folder))):
                 self._reports = True
                 self.pace.remember(entries)
 
