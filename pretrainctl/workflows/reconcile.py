@@ -74,6 +74,7 @@ class _Queues:
 
     def of(self, run: RunFolder) -> tuple[Slurm, list[Job]]:
         """The run's Slurm, and the run's jobs there; its error again where it could not be asked."""
+        run.refuse_foreign()  # says nothing of the Slurm, which other runs share
         place = (run.record.slurm_conf, run.record.slurm_cluster)
         if place not in self._known:
             try:

@@ -96,9 +96,9 @@ class ResumeWatch:
             ended = (
                 f"after it had saved {', '.join(str(line.get('tag')) for line in saved_since)}, which is not to be used"
             )
-        message = f"the program was given {self._tag}, saved at step {at}, and {how}, and was ended {ended}"
+        message = f"the program was given {self._tag}, saved at step {at}, and {how}; it was ended {ended}"
         hint = (
-            "see where the program looks for its checkpoint, and from where it counts its steps; it is to fail where it "
+            "see where the program looks for its checkpoint, and from where it counts steps; it is to fail where it "
             "cannot load PRETRAINCTL_RESUME_TAG"
         )
         self.from_scratch = Diagnosis(FailureClass.CONFIG.value, message, hint=hint)
