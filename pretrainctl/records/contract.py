@@ -12,6 +12,7 @@ Run folder::
     control/                            fence.json, and requests: request.json
     checkpoints/                        unless the recipe names another path; owner.json in it says whose they are
     attempts/0001/attempt.json          one start of the batch script (records.run.AttemptRecord)
+    attempts/0001/alive                 touched by the attempt each minute while it is in charge
     attempts/0001/lineage.json          what it trained with (records.lineage.Lineage)
     attempts/0001/events/000001.json
     attempts/0001/node-test/            the test of all nodes before it trained: probe.py, srun.log, result.json

@@ -12,6 +12,7 @@ from pretrainctl import process
 from pretrainctl.errors import SlurmError
 from pretrainctl.liveness.beat import TOKEN_VARIABLE
 from pretrainctl.liveness.listener import DeadNode, Listener
+from pretrainctl.runs.pulse import Pulse
 from pretrainctl.slurm import nodes as node_names
 from pretrainctl.slurm import steps
 from pretrainctl.slurm.environment import step_environment
@@ -45,6 +46,7 @@ class NodeWatch:
         self._ends = TaskEnds()
         self._alone: dict[str, float] = {}
         self._times_alone: Counter[str] = Counter()
+        self._pulse = Pulse(attempt.run.path, attempt.number)
         self._starts = 0
         self._begun = 0.0
 
@@ -55,6 +57,7 @@ class NodeWatch:
         would be watched for the rest of the attempt.
         """
         time.sleep(timeout)
+        self._pulse.tick()
         self._replace_ended()
         if self._child is None or self._child.poll() is None or self.attempt.signals.terminated:
             return
