@@ -16,6 +16,7 @@ from pretrainctl.records.contract import End, ExitCode, Failure, Request
 from pretrainctl.records.job import JobClass
 from pretrainctl.records.progress import Hang
 from pretrainctl.records.run import Diagnosis
+from pretrainctl.recovery.facts import facts_of, log_facts
 from pretrainctl.recovery.log_reading import LogReading
 from pretrainctl.recovery.log_verdict import LogVerdict, read_verdict
 from pretrainctl.recovery.placement import Placement
@@ -271,7 +272,7 @@ def _left(evidence: Evidence, told: LogVerdict | None) -> Diagnosis | None:
     message = f"{who} {when}, without an end record"
     if told is not None and told.weight == "error":
         message += f": {told.line}"
-    facts = (*_facts(evidence), *_log_facts(evidence, told, FailureClass.APPLICATION_ERROR))
+    facts = (*facts_of(evidence), *log_facts(evidence, told, FailureClass.APPLICATION_ERROR))
     hint = (
         "see why the program ends there: rank 0 writes the end record when all ranks are done, and Slurm ends the "
         "others a minute after the first"
@@ -338,42 +339,5 @@ def _diagnosis(
         if not ranks and not hung and evidence.failure is not None:
             ranks, nodes = (evidence.failure.rank,), nodes or (evidence.failure.node,)
         nodes = () if kind is FailureClass.CONFIG else nodes or evidence.placement.nodes_of(ranks)
-    facts = (*_facts(evidence), *_log_facts(evidence, told, kind))
+    facts = (*facts_of(evidence), *log_facts(evidence, told, kind))
     return Diagnosis(kind.value, message, nodes, ranks, facts, confidence, lasting, hint)
-
-
-def _in_good_order(evidence: Evidence) -> bool:
-    """The end record says how it ended: what tasks and srun print while they leave adds nothing."""
-    return evidence.end is not None and evidence.end.kind in {"reached", "checkpointed"}
-
-
-def _log_facts(evidence: Evidence, told: LogVerdict | None, kind: FailureClass) -> list[str]:
-    wished = kind in {FailureClass.STOPPED, FailureClass.USER_CANCEL}
-    if told is None or _in_good_order(evidence) or (wished and told.weight == "echo"):
-        return []
-    first = "log (a consequence): " if told.weight == "echo" else "log: "
-    return [(first if index == 0 else "log: ") + line for index, line in enumerate(told.evidence)]
-
-
-def _facts(evidence: Evidence) -> list[str]:
-    facts = []
-    if evidence.end is not None:
-        facts.append(f"end record: {evidence.end.kind} at step {evidence.end.step}")
-    facts += [f"node {node}: {how}" for node, how in sorted(evidence.dead_nodes.items())]
-    if evidence.job_class is not None:
-        printed = f" ({evidence.job_state})" if evidence.job_state else ""
-        facts.append(f"Slurm: {evidence.job_class.value}{printed}")
-    failure = None if _in_good_order(evidence) else evidence.failure
-    if failure is not None:
-        facts.append(f"first bad task: rank {failure.rank} on {failure.node}, status {failure.status}")
-    if evidence.left is not None and evidence.end is None:
-        facts.append(f"first task that left: rank {evidence.left.rank}, status {evidence.left.status}")
-    if evidence.srun_status is not None and not _in_good_order(evidence):
-        facts.append(f"srun status {evidence.srun_status} (a hint only)")
-    facts += evidence.stuck.facts if evidence.stuck is not None else ()
-    facts += [f"signal {name} received" for name in evidence.signals]
-    if evidence.request is not None:
-        facts.append(f"request sent: {evidence.request.action} ({evidence.request.reason})")
-    if evidence.cancelled_by_us:
-        facts.append(f"cancelled by ourselves: {evidence.cancelled_by_us}")
-    return facts
