@@ -12,6 +12,7 @@ Run folder::
     control/                            fence.json, and requests: request.json
     checkpoints/                        unless the recipe names another path; owner.json in it says whose they are
     attempts/0001/attempt.json          one start of the batch script (records.run.AttemptRecord)
+    attempts/0001/alive                 touched by the attempt each minute while it is in charge
     attempts/0001/lineage.json          what it trained with (records.lineage.Lineage)
     attempts/0001/events/000001.json
     attempts/0001/node-test/            the test of all nodes before it trained: probe.py, srun.log, result.json
@@ -19,6 +20,7 @@ Run folder::
         metrics.jsonl                   written by rank 0: records.sample lines
         end.json                        written by rank 0 after a barrier (End): the proof of how it ended
         failure.json                    written by the first task that ended badly (Failure)
+        left.json                       written by the first task that ended well without an end record (Failure)
         hang.json, stacks.txt           written by the attempt that ended it as hung (records.progress.Hang)
         training.log
 """
@@ -101,7 +103,8 @@ class End:
 
 @dataclass(frozen=True)
 class Failure:
-    """`failure.json`: the first task of a restart that ended badly; created exclusively, so the first wins.
+    """`failure.json`: the first task of a restart that ended badly; created exclusively, so the first wins. `left.json`
+    tells the same of the first that ended with REACHED or CHECKPOINTED where no end record was there 3 s later.
 
     `status` is the exit status as the shell sees it (128 + signal number for a signal), `time` seconds
     since the epoch.

@@ -68,7 +68,7 @@ class Hang:
     """`hang.json` of a restart that was ended because it did no more: since `seconds`, in `phase`, after `step`.
 
     `limit` is the time-out that had passed. `ranks` are those that are behind the others, on `nodes`; none where that
-    cannot be told. `facts` are lines of evidence: states and stacks.
+    cannot be told. `facts` are lines of evidence: states and stacks. `gone`: those behind have no process any more.
     """
 
     phase: str
@@ -80,6 +80,7 @@ class Hang:
     nodes: tuple[str, ...]
     facts: tuple[str, ...]
     time: float
+    gone: bool = False
 
 
 def pack_stamp(stamp: Stamp) -> bytes:

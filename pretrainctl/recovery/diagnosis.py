@@ -16,12 +16,14 @@ from pretrainctl.records.contract import End, ExitCode, Failure, Request
 from pretrainctl.records.job import JobClass
 from pretrainctl.records.progress import Hang
 from pretrainctl.records.run import Diagnosis
+from pretrainctl.recovery.facts import facts_of, log_facts
 from pretrainctl.recovery.log_reading import LogReading
 from pretrainctl.recovery.log_verdict import LogVerdict, read_verdict
 from pretrainctl.recovery.placement import Placement
 from pretrainctl.recovery.policies import FailureClass
 from pretrainctl.recovery.signatures import Confidence
 from pretrainctl.recovery.standing import Standing
+from pretrainctl.recovery.stuck import show_ranks
 
 __all__ = ["Evidence", "FailureClass", "diagnose", "diagnose_log"]
 
@@ -51,6 +53,7 @@ class Evidence:
     """All that is known about an end; leave out what is not known.
 
     `srun_status`: exit status of the training srun, negative for a signal, None where it has not returned.
+    `left`: the first task that ended well without an end record.
     `dead_nodes`: name to how it was noticed. `job_class`: Slurm's word on the job, for one that is over, and
     `job_state` as Slurm printed it; `job_signal` is the signal that ended it.
     `cancelled_by_us`: why our own program cancelled the job or its Slurm step, empty if it did not.
@@ -63,6 +66,7 @@ class Evidence:
     srun_status: int | None = None
     end: End | None = None
     failure: Failure | None = None
+    left: Failure | None = None
     dead_nodes: Mapping[str, str] = field(default_factory=dict)
     job_class: JobClass | None = None
     job_state: str = ""
@@ -232,13 +236,16 @@ def _by_itself(evidence: Evidence, told: LogVerdict | None) -> Diagnosis | None:
         return _diagnosis(evidence, told, FailureClass.DIVERGENCE, "the loss is NaN or Inf")
     failed = failure is not None or (end is not None and end.kind == "failed")
     # A run folder that takes no file takes no record of the first bad task either; srun saw one end with this status.
-    failed = failed or 0 < (evidence.srun_status or 0) < 128
+    failed = failed or 0 < (evidence.srun_status or 0) < 128 or _left_others(evidence)
     if told is not None and told.weight == "root":
         # Programs print errors that they survive; Slurm prints its lines only when it acts.
         if not failed and not evidence.hang and told.kind not in _SLURM_PRINTS:
             message = f"it is not known how the training ended, but the log says: {told.line}"
             return _diagnosis(evidence, told, FailureClass.UNKNOWN, message, confidence="low")
         return _from_log(evidence, told)
+    gone = _left(evidence, told)
+    if gone is not None:
+        return gone
     if evidence.hang:
         return _diagnosis(evidence, told, FailureClass.HANG, evidence.hang)
     if _asked(evidence) == "time_limit":
@@ -248,6 +255,36 @@ def _by_itself(evidence: Evidence, told: LogVerdict | None) -> Diagnosis | None:
     if failed and told is not None and told.weight == "symptom" and told.kind is not FailureClass.USER_CANCEL:
         return _from_log(evidence, told)
     return _program_failed(evidence, told)
+
+
+def _left_others(evidence: Evidence) -> bool:
+    """Whether a task ended well before the training did, unasked, and before any task failed. Where all have left, srun
+    has returned 0, and nobody was left behind."""
+    if evidence.end is not None or evidence.left is None or evidence.srun_status == 0 or _asked(evidence):
+        return False
+    return evidence.failure is None or evidence.left.time < evidence.failure.time
+
+
+def _left(evidence: Evidence, told: LogVerdict | None) -> Diagnosis | None:
+    """A rank that is not there any more is an end of the program, and no hang of the others or of its node."""
+    stuck, left = evidence.stuck, evidence.left
+    when = "before its first step" if evidence.last_step is None else f"after step {evidence.last_step}"
+    ranks: tuple[int, ...]
+    if left is not None and _left_others(evidence):
+        ranks, who = (left.rank,), f"rank {left.rank} left with status {left.status}"
+    elif stuck is not None and stuck.gone and evidence.end is None:  # a failure comes of our own kill
+        ranks, who = stuck.ranks, f"{show_ranks(stuck.ranks)} left without a word"
+    else:
+        return None
+    message = f"{who} {when}, without an end record"
+    if told is not None and told.weight == "error":
+        message += f": {told.line}"
+    facts = (*facts_of(evidence), *log_facts(evidence, told, FailureClass.APPLICATION_ERROR))
+    hint = (
+        "see why the program ends there: rank 0 writes the end record when all ranks are done, and Slurm ends the "
+        "others a minute after the first"
+    )
+    return Diagnosis(FailureClass.APPLICATION_ERROR.value, message, (), ranks, facts, "medium", hint=hint)
 
 
 def _program_failed(evidence: Evidence, told: LogVerdict | None) -> Diagnosis | None:
@@ -310,40 +347,5 @@ def _diagnosis(
         if not ranks and not hung and evidence.failure is not None:
             ranks, nodes = (evidence.failure.rank,), nodes or (evidence.failure.node,)
         nodes = () if kind is FailureClass.CONFIG else nodes or evidence.placement.nodes_of(ranks)
-    facts = (*_facts(evidence), *_log_facts(evidence, told, kind))
+    facts = (*facts_of(evidence), *log_facts(evidence, told, kind))
     return Diagnosis(kind.value, message, nodes, ranks, facts, confidence, lasting, hint)
-
-
-def _in_good_order(evidence: Evidence) -> bool:
-    """The end record says how it ended: what tasks and srun print while they leave adds nothing."""
-    return evidence.end is not None and evidence.end.kind in {"reached", "checkpointed"}
-
-
-def _log_facts(evidence: Evidence, told: LogVerdict | None, kind: FailureClass) -> list[str]:
-    wished = kind in {FailureClass.STOPPED, FailureClass.USER_CANCEL}
-    if told is None or _in_good_order(evidence) or (wished and told.weight == "echo"):
-        return []
-    first = "log (survived): " if told.weak else "log (a consequence): " if told.weight == "echo" else "log: "
-    return [(first if index == 0 else "log: ") + line for index, line in enumerate(told.evidence)]
-
-
-def _facts(evidence: Evidence) -> list[str]:
-    facts = []
-    if evidence.end is not None:
-        facts.append(f"end record: {evidence.end.kind} at step {evidence.end.step}")
-    facts += [f"node {node}: {how}" for node, how in sorted(evidence.dead_nodes.items())]
-    if evidence.job_class is not None:
-        printed = f" ({evidence.job_state})" if evidence.job_state else ""
-        facts.append(f"Slurm: {evidence.job_class.value}{printed}")
-    failure = None if _in_good_order(evidence) else evidence.failure
-    if failure is not None:
-        facts.append(f"first bad task: rank {failure.rank} on {failure.node}, status {failure.status}")
-    if evidence.srun_status is not None and not _in_good_order(evidence):
-        facts.append(f"srun status {evidence.srun_status} (a hint only)")
-    facts += evidence.stuck.facts if evidence.stuck is not None else ()
-    facts += [f"signal {name} received" for name in evidence.signals]
-    if evidence.request is not None:
-        facts.append(f"request sent: {evidence.request.action} ({evidence.request.reason})")
-    if evidence.cancelled_by_us:
-        facts.append(f"cancelled by ourselves: {evidence.cancelled_by_us}")
-    return facts

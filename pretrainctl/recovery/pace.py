@@ -4,6 +4,10 @@ A silence is the time between two lines of `metrics.jsonl` as they arrive, so wh
 file system that shows lines late makes the time-outs longer. A time-out is the longest of: the least of the phase;
 `factor` times the silences seen in it, all but the longest hundredth; twice the longest one, since what passed once
 may pass again. (Factor: nvidia-resiliency-ext takes 5; a shared file system deserves more.)
+
+Of an earlier start only the times in its lines are left, not what it was excused for: a job that was suspended, a file
+system that was away, a clock that was set. A silence that was longer than its time-out and no hang was one of these.
+Nothing is learned from it, but where a save or an evaluation takes so long again and again.
 """
 
 from __future__ import annotations
@@ -23,6 +27,8 @@ WARM_STEPS = 5
 _KEPT = 512
 """Silences of a phase that are remembered."""
 _STARTING = {"start", "load", "step"}
+_MOST_DOUBTED = 8
+"""Times the least seconds of a phase to which silences that were longer than their time-out can raise it."""
 
 
 @dataclass
@@ -75,6 +81,7 @@ class Pace:
             "evaluation": rule.evaluation,
         }
         self._seen: dict[str, _Silences] = {}
+        self._doubted: dict[str, float] = {}
         self._place = _Place()
 
     @property
@@ -92,13 +99,20 @@ class Pace:
         self._place = _Place(last=now)
 
     def remember(self, entries: Iterable[Mapping[str, Any] | None]) -> None:
-        """Learn from lines of an earlier start, by the times that stand in them; None where lines are left out."""
+        """Learn from lines of an earlier start, by the times that stand in them; None where lines are left out.
+
+        Earlier starts are to be told oldest first.
+        """
         place = _Place()
         for entry in entries:
             if entry is None:
                 place = _Place(phase="step", steps=WARM_STEPS)
             elif isinstance(entry.get("time"), (int, float)):
-                self._advance(place, entry, float(entry["time"]))
+                now = float(entry["time"])
+                if place.last is not None and now - place.last > self._allowed(place.key):
+                    self._doubt(place.key, now - place.last)
+                    place.last = None
+                self._advance(place, entry, now)
 
     def hear(self, entry: Mapping[str, Any], now: float) -> None:
         """A line of this start has arrived."""
@@ -139,8 +153,22 @@ class Pace:
             return f"no {key} of this run was seen yet"
         return f"the least for {key} on this cluster" + ("" if key == self._place.key else ", which may go on unsaid")
 
-    def _keys(self) -> list[str]:
-        key = self._place.key
+    def _allowed(self, key: str) -> float:
+        return max(self._limit(one) for one in self._keys(key))
+
+    def _doubt(self, key: str, seconds: float) -> None:
+        """A silence that was no hang, and longer than one may be. Two of nearly the same length are how long it takes,
+        except for steps of a program that announces what else it does: those it would have been asked about."""
+        before, self._doubted[key] = self._doubted.get(key), seconds
+        unknown = max(self.rule.checkpoint, self.rule.evaluation)
+        least = max(self._least.get(one, unknown) for one in self._keys(key))
+        regular = before is not None and 1 / 2 <= seconds / before <= 2
+        if regular and not (key == "step" and self.rule.announces):
+            seen = self._seen.setdefault(key, _Silences())
+            seen.longest = max(seen.longest, min(seconds, _MOST_DOUBTED * least / 2))
+
+    def _keys(self, key: str = "") -> list[str]:
+        key = key or self._place.key
         hidden = ["checkpoint", "evaluation"] if key == "step" and not self.rule.announces else []
         return [key, *(other for other in hidden if other not in self._seen)]
 

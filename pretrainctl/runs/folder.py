@@ -65,13 +65,28 @@ class RunFolder:
         return self.path / "attempts" / f"slurm-{job_id}.out"
 
     def refuse_if_moved(self) -> None:
-        """RunError where the batch script was written for another folder: its jobs would end before they began."""
-        launched = self.launched_as()
-        if not launched.exists() or not self.path.samefile(launched):
+        """RunError where the batch script was written for another folder: its jobs would end before they began. Those
+        that run are the other folder's, where this is a copy. Without a script that can be read nothing is known."""
+        try:
+            launched = self.launched_as()
+        except (OSError, ValueError, IndexError):
+            return
+        if not launched.exists():
             raise RunError(
                 f"{self.path} was launched as {launched}, and its scripts say so",
                 hint="move it back, or put a symbolic link there",
             )
+        if not self.path.samefile(launched):
+            raise RunError(
+                f"{self.path} is a copy: the run was launched as {launched}, and its jobs are that folder's",
+                hint=f"give the command for {launched}",
+            )
+
+    def refuse_foreign(self) -> None:
+        """RunError where nothing is to be done to the run from here: it is another user's, or this is not the folder
+        that it was launched in. To be asked before anything is written."""
+        self.refuse_others()
+        self.refuse_if_moved()
 
     def launched_as(self) -> Path:
         """The folder that the batch script names."""

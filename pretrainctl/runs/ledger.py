@@ -30,8 +30,8 @@ __all__ = [
     "set_aside_unreadable",
 ]
 
-_EVENT_FILE = re.compile(r"(\d{6})\.json$")
-_TAKEN = re.compile(r"(\d{6})\.json")
+_EVENT_FILE = re.compile(r"(\d{6,18})\.json")
+_SET_ASIDE = re.compile(r"(\d{6,18})\.json\.unreadable.*")
 _HINT = "restore the file, or move it aside"
 
 
@@ -46,8 +46,13 @@ def append(
     """Write one event durably and return it; `attempt` 0 is from outside any attempt."""
     folder = _events_dir(run_dir, attempt)
     folder.mkdir(parents=True, exist_ok=True)
-    sequence = max(_numbers(folder, _TAKEN), default=0) + 1
+    sequence = max(_numbers(folder), default=0) + 1
+    aside = set(_numbers(folder, _SET_ASIDE))
     while True:
+        # Its number stays its own, but one far ahead of its time does not carry the others with it.
+        if sequence in aside:
+            sequence += 1
+            continue
         event = Event(
             kind=kind,
             attempt=attempt,
@@ -162,5 +167,5 @@ def _numbers(folder: Path, pattern: re.Pattern[str] = _EVENT_FILE) -> list[int]:
         names = os.listdir(folder)  # noqa: PTH208 - names
     except (FileNotFoundError, NotADirectoryError):
         return []
-    found = map(pattern.match, names)
-    return [int(match.group(1)) for match in found if match]
+    found = (match[1] for match in map(pattern.fullmatch, names) if match and match[1].isascii())
+    return [int(number) for number in found if number == f"{int(number):06d}"]

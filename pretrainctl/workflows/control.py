@@ -129,7 +129,6 @@ def resume(name: str, *, set_values: Sequence[str] = (), recipe: Path | None = N
     slurm = reach_own(run)
     events = ledger.read_events(run.path, 0)
     _refuse_jobs(run, *_jobs(run, slurm))
-    run.refuse_if_moved()
     revision = revise(run, set_values, recipe) if set_values or recipe is not None else None
     launch = run.launch() if revision is None else revision.launch
     _refuse_spent(run, launch)
@@ -217,7 +216,7 @@ def _recorded(name: str, command: str) -> Iterator[None]:
 
 def _open_unfinished(name: str, *, hint: str = "") -> RunFolder:
     run = folder.find(name)
-    run.refuse_others()
+    run.refuse_foreign()
     finished = fold(ledger.read_events(run.path)).finished
     if finished is not None:
         raise RunError(

@@ -131,8 +131,10 @@ def _read(nodes: ExclusionList) -> tuple[dict[str, ExclusionEntry], tuple[str, .
 
 
 def _few(problems: Sequence[str]) -> str:
-    more = f"; and {len(problems) - _MOST_SHOWN} more" if len(problems) > _MOST_SHOWN else ""
-    return "; ".join(problems[:_MOST_SHOWN]) + more
+    """One in full, and how to see the others: jobs say this each time."""
+    if len(problems) < 2:
+        return "".join(problems)
+    return f"{len(problems)} files of the node exclusion list cannot be used: `pretrainctl nodes list` says why"
 
 
 def _show(node: ListedNode) -> str:

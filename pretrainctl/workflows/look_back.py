@@ -138,6 +138,7 @@ def evidence_of(  # noqa: PLR0913 - what a caller may know besides
         srun_status=srun_status,
         end=codec.read_if_whole(End, folder / "end.json"),
         failure=codec.read_if_whole(Failure, folder / "failure.json"),
+        left=codec.read_if_whole(Failure, folder / "left.json"),
         dead_nodes=dead_nodes or {},
         job_class=job_class,
         job_state=job_state,

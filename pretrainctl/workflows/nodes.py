@@ -22,6 +22,8 @@ from pretrainctl.workflows.reach import find_slurm_conf, find_slurm_name, reach_
 __all__ = ["Told", "exclude", "forgive", "report", "survey"]
 
 _LONGEST = 365 * 86400.0
+_SKEW = 3600.0
+"""Seconds by which the clocks of two hosts may differ: what is dated later was written by one that was wrong."""
 _STAMP = "%Y-%m-%d %H:%M:%S %z"
 
 
@@ -135,9 +137,10 @@ def report(names: Sequence[str], cluster: str | None) -> str:
         raise InputError(f"nothing is listed of {fold(unknown)}", hint="`pretrainctl nodes list --all` shows what is")
     lines = [f"Nodes of {nodes.cluster} (Slurm cluster {nodes.slurm_cluster}), written {_stamp(now)}"]
     for node in chosen:
-        count = known[node].count
-        lines += ["", f"{node}: {count} finding{'s' * (count != 1)}"]
-        for entry in known[node].entries:
+        entries = [entry for entry in known[node].entries if entry.time <= now + _SKEW]
+        left = len(known[node].entries) - len(entries)
+        lines += ["", f"{node}: {_findings(len(entries))}{f', and {left} of a time that is to come' if left else ''}"]
+        for entry in entries:
             job = f", job {entry.job_id}" if entry.job_id else ""
             lines.append(f"  {_stamp(entry.time)}{job}: {entry.cause}: {entry.reason}")
             lines += [f"    | {line}" for line in entry.evidence]
@@ -152,6 +155,10 @@ def _open(cluster: str | None) -> tuple[ExclusionList, ClusterProfile]:
     profile = catalog.load_profile(cluster or this_cluster())
     place = list_folder(profile, folder.roots()[0])
     return ExclusionList(place, profile.name, find_slurm_name(profile)), profile
+
+
+def _findings(count: int) -> str:
+    return f"{count} finding{'s' * (count != 1)}"
 
 
 def _expand(names: Sequence[str]) -> tuple[str, ...]:

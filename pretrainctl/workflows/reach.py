@@ -68,11 +68,12 @@ def reach(run: RunFolder) -> Slurm:
 
 
 def reach_own(run: RunFolder) -> Slurm:
-    """The same, to act on a run; RunError where it is another user's, or Slurm here is another cluster's.
+    """The same, to act on a run; RunError where it is another user's, its folder a copy or moved, or Slurm here is
+    another cluster's.
 
     SlurmError where the controller does not answer.
     """
-    run.refuse_others()
+    run.refuse_foreign()
     slurm = reach(run)
     wanted = run.record.slurm_cluster
     if wanted:

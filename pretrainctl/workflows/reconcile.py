@@ -11,6 +11,7 @@ from pretrainctl.records.job import Job, JobClass
 from pretrainctl.records.run import Action, AttemptRecord, Event, EventKind
 from pretrainctl.runs import folder, ledger
 from pretrainctl.runs.folder import RunFolder
+from pretrainctl.runs.pulse import tell_silence
 from pretrainctl.runs.requests import ask_again
 from pretrainctl.runs.state import RunState, fold
 from pretrainctl.slurm.client import Slurm
@@ -74,6 +75,7 @@ class _Queues:
 
     def of(self, run: RunFolder) -> tuple[Slurm, list[Job]]:
         """The run's Slurm, and the run's jobs there; its error again where it could not be asked."""
+        run.refuse_foreign()  # says nothing of the Slurm, which other runs share
         place = (run.record.slurm_conf, run.record.slurm_cluster)
         if place not in self._known:
             try:
@@ -154,6 +156,11 @@ def _carry_on(run: RunFolder, events: Sequence[Event], slurm: Slurm, jobs: Seque
             submitted, _ = queue_jobs(run, launch, slurm, already=len(queued) + len(running))
         message = f"running job {running[0]}" if running else f"queued job {queued[0]}"
         message += f"; {freed}" if freed else ""
+        owner = fold(events).open_attempt
+        for record in run.attempts() if owner is not None and owner.job_id in running else ():
+            if owner is not None and record.attempt == owner.attempt:
+                silence = tell_silence(run.path, record.attempt, record.host, record.job_id)
+                message += f"; {silence}" if silence else ""
         return Outcome(run.record.name, message + (f"; queued {len(submitted)} more" if submitted else ""), submitted)
     lost = _lost_before_their_attempt(run, events, slurm)
     if lost:

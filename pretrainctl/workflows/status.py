@@ -14,6 +14,7 @@ from pretrainctl.records.job import Job, JobClass
 from pretrainctl.runs import folder, ledger
 from pretrainctl.runs.folder import RunFolder
 from pretrainctl.runs.log_tail import tail
+from pretrainctl.runs.pulse import tell_silence
 from pretrainctl.runs.state import RunState, fold
 from pretrainctl.workflows.reach import reach
 
@@ -198,6 +199,8 @@ def _warnings(run: RunFolder, state: RunState, job: Job | None) -> tuple[str, ..
             found.append(
                 f"job {job.job_id} has lost its batch host {host}: `pretrainctl reconcile` lets the next go on"
             )
+        elif silence := tell_silence(run.path, state.open_attempt.attempt, host, job.job_id):
+            found.append(silence)
     return tuple(found)
 
 

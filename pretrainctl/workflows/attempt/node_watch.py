@@ -5,16 +5,19 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from pretrainctl import process
 from pretrainctl.errors import SlurmError
 from pretrainctl.liveness.beat import TOKEN_VARIABLE
 from pretrainctl.liveness.listener import DeadNode, Listener
+from pretrainctl.runs.pulse import Pulse
 from pretrainctl.slurm import nodes as node_names
 from pretrainctl.slurm import steps
 from pretrainctl.slurm.environment import step_environment
 from pretrainctl.workflows.attempt.context import Attempt
+from pretrainctl.workflows.attempt.task_ends import TaskEnds
 
 __all__ = ["NodeWatch"]
 
@@ -22,6 +25,10 @@ _FIRST_BEAT_PATIENCE = 30.0
 """Seconds that the first beat of a node may take; a Slurm step on many nodes starts in a few."""
 _BEATS_AGAIN_AFTER = 5.0
 """Seconds between two starts of the beats."""
+_ALONE_PATIENCE = 10.0
+"""Seconds that a beat may take to come back where it alone had ended; a Slurm step on one node starts in one."""
+_ALONE = 3
+"""Times that the beat of a node is started anew because it alone had ended; a node on which it ends again is dead."""
 _TAKEN = "Slurm has taken it from the job"
 
 
@@ -35,6 +42,11 @@ class NodeWatch:
         self.listener.serve()
         self.dead: dict[str, str] = {}
         self._child: process.Child | None = None
+        self._single: list[process.Child] = []
+        self._ends = TaskEnds()
+        self._alone: dict[str, float] = {}
+        self._times_alone: Counter[str] = Counter()
+        self._pulse = Pulse(attempt.run.path, attempt.number)
         self._starts = 0
         self._begun = 0.0
 
@@ -45,6 +57,8 @@ class NodeWatch:
         would be watched for the rest of the attempt.
         """
         time.sleep(timeout)
+        self._pulse.tick()
+        self._replace_ended()
         if self._child is None or self._child.poll() is None or self.attempt.signals.terminated:
             return
         if time.monotonic() - self._begun < _BEATS_AGAIN_AFTER:
@@ -55,13 +69,35 @@ class NodeWatch:
 
     def start(self) -> None:
         """Start a beating process on each node that is not known to be dead, and return at once."""
+        self._begun = time.monotonic()
+        self._child = self._start([node for node in self.attempt.record.nodes if node not in self.dead])
+
+    def _replace_ended(self) -> None:
+        """Start beats anew on nodes where they alone have ended, killed by a person or for want of memory: the ranks
+        there train on."""
+        ended = [node for node in self._ends.take() if node in self.attempt.record.nodes and node not in self.dead]
+        if not ended or self.attempt.signals.terminated:
+            return
+        fresh = [node for node in ended if self._times_alone[node] < _ALONE]
+        self._times_alone.update(fresh)
+        self._alone |= dict.fromkeys(fresh, time.monotonic())
+        if not fresh or self._child is None or self._child.poll() is not None:
+            return  # the whole step has ended, and is started again
+        self.attempt.event("note", f"the beat on {', '.join(fresh)} ended, and the node did not; started again")
+        self._single = [child for child in self._single if child.poll() is None]
+        self._single.append(self._start(fresh))
+
+    def _is_back_soon(self, node: DeadNode) -> bool:
+        began = self._alone.get(node.node)
+        return node.how == "closed" and began is not None and time.monotonic() - began < _ALONE_PATIENCE
+
+    def _start(self, nodes: Sequence[str]) -> process.Child:
         launch, record = self.attempt.launch, self.attempt.record
         self._starts += 1
-        self._begun = time.monotonic()
         address = (node_names.master_address(record.host, launch.address), str(self.listener.port))
-        self._child = process.start(
+        return process.start(
             steps.beats_argv(
-                [node for node in record.nodes if node not in self.dead],
+                nodes,
                 step_name=f"beats-{record.attempt}-{self._starts}",
                 task=[
                     *(launch.python, "-m", "pretrainctl.liveness.beat", *address),
@@ -71,6 +107,7 @@ class NodeWatch:
                 ],
             ),
             env={**step_environment(os.environ), TOKEN_VARIABLE: self.listener.token},
+            stderr=self._ends.fileno(),
         )
 
     def wait_for_first_beats(self) -> None:
@@ -96,7 +133,8 @@ class NodeWatch:
 
     def dead_now(self) -> tuple[DeadNode, ...]:
         """Nodes that are dead now. Never the batch host: it runs this, whatever became of its beats."""
-        return tuple(node for node in self.listener.dead() if node.node != self.attempt.record.host)
+        host = self.attempt.record.host
+        return tuple(node for node in self.listener.dead() if node.node != host and not self._is_back_soon(node))
 
     def note_dead(self) -> tuple[str, ...]:
         """Write an event for each node found dead since the last call; returns their names."""
@@ -139,5 +177,7 @@ class NodeWatch:
     def stop(self) -> None:
         """End the beats; a step with a dead node is left to Slurm."""
         self.listener.close()
-        if self._child is not None:
-            self._child.stop(grace=0.5)
+        for child in (self._child, *self._single):
+            if child is not None:
+                child.stop(grace=0.5)
+        self._ends.close()

@@ -75,7 +75,7 @@ class ProgressWatch:
         self._next = self._last = clock()
         self.pace.begin(self._last)
         with contextlib.suppress(OSError):
-            for entries in _earlier(attempt, folder):
+            for entries in reversed(list(_earlier(attempt, folder))):
                 self._reports = True
                 self.pace.remember(entries)
 
@@ -184,6 +184,8 @@ class ProgressWatch:
             nodes=tuple(dict.fromkeys(known[rank][0] for rank in stuck.ranks)),
             facts=stuck.facts or ("no node could say where its ranks stand",),
             time=time.time(),
+            # Before the first step a rank may not be there yet.
+            gone=bool(stuck.ranks) and pace.step > 0 and all(_is_gone(known[rank][1]) for rank in stuck.ranks),
         )
         data = codec.to_json(hang)
         self.attempt.event("hang", message, {name: value for name, value in data.items() if name != "message"})
@@ -212,6 +214,10 @@ class ProgressWatch:
                 known |= dict.fromkeys(range(index * per_node, (index + 1) * per_node), (node, None))
                 known |= {report.rank: (node, report) for report in reports}
         return known
+
+
+def _is_gone(report: RankReport | None) -> bool:
+    return report is None or report.state in {"Z", "X"}
 
 
 def _is_there(path: Path) -> bool:

@@ -24,6 +24,7 @@ from pretrainctl.workflows.attempt.asking import Asking
 from pretrainctl.workflows.attempt.chain import Chain
 from pretrainctl.workflows.attempt.checkpoint_watch import CheckpointWatch
 from pretrainctl.workflows.attempt.context import Attempt
+from pretrainctl.workflows.attempt.left_watch import LeftWatch
 from pretrainctl.workflows.attempt.node_watch import NodeWatch
 from pretrainctl.workflows.attempt.progress_watch import ProgressWatch
 from pretrainctl.workflows.attempt.resume_watch import ResumeWatch
@@ -138,6 +139,7 @@ class Restart:
         no progress."""
         begun: float | None = time.monotonic()
         checkpoints = CheckpointWatch(self.attempt)
+        left = LeftWatch(self.folder, self.attempt.launch.target_steps)
         while True:
             self.watch.poll(_TICK)
             self.chain.tick()
@@ -155,6 +157,8 @@ class Restart:
             failure = self._read_failure()
             if child.poll() is None and failure is None:
                 self._hang = progress.tick()
+                if self._hang is None and left.tick(progress.pace, asked=self._asking.asked is not None):
+                    return self._dead()
                 if self._hang is None:
                     continue
                 return self._dead()

@@ -1,13 +1,15 @@
 """The first steps after a resume: does the training go on where it was? Said as an event, within seconds of the start.
 
-Nothing fails where a program starts from new weights, or loses its schedule or its place in the data: the first ends
-the start before it can save over good checkpoints, the others are alarms.
+Nothing fails where a program starts from new weights, at another step than its checkpoint's, or loses its schedule or
+its place in the data: the first two end the start before it can save over good checkpoints, the others are alarms.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -51,7 +53,7 @@ class ResumeWatch:
         self._before: list[Line] | None = None
         self._done = tag is None
         self.from_scratch: Diagnosis | None = None
-        """That the program began anew, where it was given a checkpoint."""
+        """That the program began anew, or at another step, where it was given a checkpoint."""
 
     def tick(self) -> None:
         """Look, if it is time to; what cannot be read is not judged."""
@@ -59,30 +61,45 @@ class ResumeWatch:
             return
         self._next = self._clock() + _PAUSE
         with contextlib.suppress(OSError):
-            steps = [line for line in self._head() if line["kind"] == "step"]
+            lines = self._head()
+            steps = [line for line in lines if line["kind"] == "step"]
             if not steps:
                 return
             if self._before is None:
                 self._before = self._earlier()
-                self._look_at_first(steps[0])
+                self._look_at_first(steps[0], [line for line in lines if line["kind"] == "saved"])
             if len(steps) >= STEPS:
                 self._done = True
                 self._compare(steps[:STEPS])
             return
         self._done = True
 
-    def _look_at_first(self, first: Line) -> None:
-        """A first step 1 where the checkpoint, by the program's own count, was saved at a later one."""
+    def _look_at_first(self, first: Line, saved_since: Sequence[Line]) -> None:
+        """A first step that does not follow on the one at which, by the program's own count, the tag was saved."""
         saved = [line for line in self._before or [] if line["kind"] == "saved" and line.get("tag") == self._tag]
-        if not saved or first["step"] > 1 or saved[-1]["step"] < first["step"] + 1:
+        if not saved:
+            return
+        at, step = saved[-1]["step"], first["step"]
+        between = _between_lines(self._before or [])
+        # Some count a step before they do it; some report every tenth, from where they began or by their own count.
+        if step <= 1 < at:
+            how = f"began anew at step {step} (loss {first['loss']:.4g}): it did not load it"
+        elif step < at:
+            how = f"began {at + 1 - step} steps back, at step {step} (loss {first['loss']:.4g})"
+        elif between and step > at + 2 * between:
+            how = f"began at step {step}: the {step - at - 1} steps between were never done"
+        else:
             return
         self._done = True
-        message = (
-            f"the program was given {self._tag}, saved at step {saved[-1]['step']}, and began anew at step "
-            f"{first['step']} (loss {first['loss']:.4g}): it did not load it, and was ended before it saved over it"
-        )
+        ended = "before it saved over it"
+        if saved_since:
+            ended = (
+                f"after it had saved {', '.join(str(line.get('tag')) for line in saved_since)}, which is not to be used"
+            )
+        message = f"the program was given {self._tag}, saved at step {at}, and {how}; it was ended {ended}"
         hint = (
-            "see where the program looks for its checkpoint; it is to fail where it cannot load PRETRAINCTL_RESUME_TAG"
+            "see where the program looks for its checkpoint, and from where it counts steps; it is to fail where it "
+            "cannot load PRETRAINCTL_RESUME_TAG"
         )
         self.from_scratch = Diagnosis(FailureClass.CONFIG.value, message, hint=hint)
 
@@ -144,6 +161,13 @@ def _lines(texts: Sequence[str]) -> list[Line]:
                 line |= {"step": int(line["step"])}
             found.append(line)
     return found
+
+
+def _between_lines(lines: Sequence[Line]) -> int:
+    """Steps from one line of a program to the next, as is usual; 0 where that is not known."""
+    steps = [line["step"] for line in lines if line["kind"] == "step"]
+    between = [after - before for before, after in itertools.pairwise(steps) if after > before]
+    return statistics.median_high(between) if between else 0
 
 
 def _column(lines: Sequence[Line], name: str) -> list[tuple[int, float]]:

@@ -49,16 +49,31 @@ while [ "${#signals[@]}" -ne "$seen" ]; do
   status=$?
 done
 
-# --- the first task that ends badly says so; 75 is a checkpoint and a wish to go on ---
-record_failure() {
-  local folder node aside
-  folder="$PRETRAINCTL_RUN_DIR/attempts/$(printf '%04d' "$PRETRAINCTL_ATTEMPT")/restart-$PRETRAINCTL_RESTART"
+# --- the first task that ends badly says so; 75 is a checkpoint and a wish to go on. So does the first that ends well
+# where rank 0 writes no end record meanwhile ---
+now=$(date +%s.%N)
+folder="$PRETRAINCTL_RUN_DIR/attempts/$(printf '%04d' "$PRETRAINCTL_ATTEMPT")/restart-$PRETRAINCTL_RESTART"
+record() {
+  local node aside
   node=${SLURMD_NODENAME:-$(hostname)}
-  aside="$folder/.failure.$SLURM_PROCID"
+  aside="$folder/.$1.$SLURM_PROCID"
   printf '{"rank": %d, "node": "%s", "status": %d, "time": %s}\n' \
-    "$SLURM_PROCID" "${node//[^A-Za-z0-9._-]/_}" "$status" "$(date +%s.%N)" >"$aside" &&
-    ln "$aside" "$folder/failure.json"
+    "$SLURM_PROCID" "${node//[^A-Za-z0-9._-]/_}" "$status" "$now" >"$aside" &&
+    ln "$aside" "$folder/$1.json"
   rm -f "$aside"
 }
-if [ "$status" -ne 0 ] && [ "$status" -ne 75 ]; then record_failure 2>/dev/null; fi
+has_ended() {
+  local try
+  for try in {1..10}; do
+    [ -e "$folder/end.json" ] && return 0
+    [ "$SLURM_PROCID" -eq 0 ] && return 1
+    [ "$try" -lt 10 ] && sleep 0.3
+  done
+  return 1
+}
+if [ "$status" -ne 0 ] && [ "$status" -ne 75 ]; then
+  record failure 2>/dev/null
+elif ! has_ended; then
+  record left 2>/dev/null
+fi
 exit "$status"

@@ -8,7 +8,10 @@ import pytest
 
 from pretrainctl.records.contract import End, ExitCode, Failure, Request
 from pretrainctl.records.job import JobClass
-from pretrainctl.recovery.decision import course_of
+from pretrainctl.records.launch import RecoveryRule
+from pretrainctl.records.progress import Hang
+from pretrainctl.records.run import Action
+from pretrainctl.recovery.decision import RestartSummary, course_of, decide
 from pretrainctl.recovery.diagnosis import Evidence, FailureClass, diagnose
 from pretrainctl.recovery.log_reading import LogReading
 from pretrainctl.recovery.placement import Placement
@@ -403,3 +406,51 @@ def test_a_program_that_failed_is_told_with_the_first_line_that_says_anything() 
     assert first.removeprefix("3: ") in known.message
     unknown = diagnose(Evidence(log=log(echo), failure=failure(1), last_step=20))
     assert "status 1 after step 20; the log shows only a consequence: 1: RuntimeError: gloo" in unknown.message
+
+
+# a rank that is not there any more
+
+
+def left(rank: int = 0, status: int = 0) -> Failure:
+    return Failure(rank, "node02", status, 1.7e9)
+
+
+def test_a_rank_that_left_is_an_end_of_the_program_and_blames_no_node() -> None:
+    killed = Failure(1, "node03", 137, 1.7e9 + 15)  # by ourselves
+    found = diagnose(Evidence(left=left(), failure=killed, last_step=30, placement=Placement(("node02", "node03"), 1)))
+    assert (found.failure_class, found.ranks, found.nodes) == ("application_error", (0,), ())
+    assert "rank 0 left with status 0 after step 30, without an end record" in found.message
+
+
+def test_it_is_no_hang_of_the_others() -> None:
+    stuck = Hang("step", 30, 20.0, 20.0, "no progress", (0,), ("node02",), (), 1.7e9, gone=True)
+    for evidence in (Evidence(hang="no progress", stuck=stuck, left=left()), Evidence(hang="no progress", stuck=stuck)):
+        found = diagnose(evidence)
+        assert (found.failure_class, found.ranks, found.nodes) == ("application_error", (0,), ())
+
+
+def test_a_peer_that_fails_since_a_rank_left_is_not_the_cause() -> None:
+    reset = Failure(1, "node03", 1, 1.7e9 + 0.2)
+    assert diagnose(Evidence(left=left(), failure=reset, srun_status=1)).ranks == (0,)
+
+
+def test_a_rank_that_failed_before_another_left_is_the_cause() -> None:
+    found = diagnose(Evidence(left=left(), failure=Failure(1, "node03", 1, 1.7e9 - 0.2), srun_status=1))
+    assert (found.failure_class, found.ranks) == ("application_error", (1,))
+    assert "rank 1 on node03 ended with status 1" in found.message
+
+
+def test_an_end_record_a_save_that_was_asked_for_and_an_end_of_all_come_before_it() -> None:
+    assert kind(left=left(1), end=end("reached")) == "finished"
+    assert kind(left=left(0, 75), request=request("time_limit")) == "time_limit"
+    assert kind(left=left(), srun_status=0) == "unknown"
+    assert kind(left=left(), dead_nodes={"node02": "closed"}) == "node_failure"
+
+
+def test_the_same_rank_leaving_twice_at_the_same_step_stops() -> None:
+    found = diagnose(Evidence(left=left(), last_step=30))
+    starts = [RestartSummary(1, index, found.failure_class, 0, 30, 20, seconds=20.0) for index in range(2)]
+    once = decide(found, starts[:1], RecoveryRule(), healthy_nodes=2, needed_nodes=2)
+    twice = decide(found, starts, RecoveryRule(), healthy_nodes=2, needed_nodes=2)
+    assert (once.action, once.exclude, once.pause) == (Action.RESTART_HERE, (), 0.0)
+    assert (twice.action, twice.exclude) == (Action.STOP, ())

@@ -166,3 +166,59 @@ def test_what_a_stamp_tells_counts_as_a_word_and_teaches_nothing(phase: str) -> 
     assert (learned.phase, learned.step, learned.silent(program.now + 10_001)) == (phase, 77, 1)
     learned.see("step", 78, program.now + 20_000)
     assert learned.limit == RULE.step
+
+
+def lines_of(*silences: tuple[str, float], announces: bool = True) -> list[dict[str, object]]:
+    """Lines of a start with ten steps of a second first, then these silences, each in its phase."""
+    now, lines = 0.0, []
+    for phase, seconds in [("step", 1.0)] * 10 + list(silences):
+        if phase != "step" and announces:
+            lines.append({"kind": "phase", "phase": phase, "step": 1, "time": now + 0.1})
+        now += seconds
+        kind = "phase" if phase != "step" and announces else "step"
+        lines.append({"kind": kind, "phase": "step", "step": len(lines), "time": now})
+    return lines
+
+
+@pytest.mark.parametrize("seconds", [130.0, 600.0, 3600.0, 30 * 86400.0, 1e300])
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_pause_that_was_excused_teaches_nothing_to_the_next_start(seconds: float, times: int) -> None:
+    """A job that is suspended, or a clock that is set, in the middle of a step."""
+    learned = pace()
+    learned.remember(lines_of(*[("step", seconds), ("step", 1.0)] * times))
+    Program(learned).start()
+    assert learned.limit == RULE.step
+
+
+def test_a_pause_within_the_time_out_may_come_again() -> None:
+    learned = pace()
+    learned.remember(lines_of(*[("step", 1.0)] * 100, ("step", 100.0)))
+    Program(learned).start()
+    assert learned.limit == 200
+
+
+@pytest.mark.parametrize(("phase", "least"), [("checkpoint", 600.0), ("evaluation", 1800.0)])
+def test_what_is_slow_again_and_again_is_no_pause(phase: str, least: float) -> None:
+    """Its time-out was longer once, by what starts had shown that are no longer remembered."""
+    once, often = pace(), pace()
+    once.remember(lines_of((phase, 2.5 * least)))
+    often.remember(lines_of(*[(phase, 2.5 * least)] * 3))
+    for learned, limit in ((once, least), (often, 8 * 2.5 * least)):
+        program = Program(learned).start()
+        program.phase(phase, 1.0)
+        assert learned.limit == pytest.approx(limit, rel=0.01)
+
+
+def test_pauses_in_saves_lengthen_their_time_out_within_bounds() -> None:
+    learned = pace()
+    learned.remember(lines_of(*[("checkpoint", 86400.0)] * 5))
+    program = Program(learned).start()
+    program.phase("checkpoint", 1.0)
+    assert learned.limit == 8 * RULE.checkpoint
+
+
+def test_a_save_that_is_not_announced_may_be_slow_again_and_again() -> None:
+    learned = pace(announces=False)
+    learned.remember(lines_of(*[("step", 2000.0), ("step", 1.0)] * 3, announces=False))
+    Program(learned).start()
+    assert learned.limit >= 2000

@@ -207,3 +207,27 @@ def test_torchrun_is_told_to_end_by_either_signal_and_its_ranks_with_it(make_run
     task.communicate(timeout=60)
     assert flag.read_text() == "TERM"
     assert codec.read(Failure, run.restart / "failure.json").rank == 0
+
+
+@pytest.mark.parametrize("status", [0, 75])
+@pytest.mark.parametrize("rank", [0, 3])
+def test_a_task_that_ends_well_before_there_is_an_end_record_says_so(make_run, status, rank):
+    run = make_run("bash", "-c", f"exit {status}")
+    task = run.start(rank, 4)
+    task.communicate(timeout=30)
+    assert task.returncode == status
+    left = codec.read(Failure, run.restart / "left.json")
+    assert (left.rank, left.status) == (rank, status)
+    assert not (run.restart / "failure.json").exists()
+
+
+def test_ranks_that_end_one_by_one_around_the_end_record_say_nothing(make_run):
+    run = make_run("bash", "-c", "exit 0")
+    first = run.start(1, 4)
+    time.sleep(0.5)
+    (run.restart / "end.json").write_text("{}")
+    late = run.start(2, 4)
+    for task in (first, late):
+        task.communicate(timeout=30)
+        assert task.returncode == 0
+    assert not list(run.restart.glob("*left*"))

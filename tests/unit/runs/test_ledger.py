@@ -135,3 +135,32 @@ def test_whether_an_event_could_be_written_is_known_before(tmp_path: Path, monke
     monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(OSError, match="not permitted"):
         ledger.refuse_unwritable(tmp_path)
+
+
+@pytest.mark.parametrize("stray", ["999999", "1234567", "999999999999999999"])
+def test_a_stray_number_that_was_set_aside_does_not_count(tmp_path: Path, stray: str) -> None:
+    ledger.append(tmp_path, "note", "one")
+    (tmp_path / "events" / f"{stray}.json").write_text("{}")
+    assert [path.name for path in ledger.set_aside_unreadable(tmp_path)] == [f"{stray}.json.unreadable"]
+    assert ledger.append(tmp_path, "resume_requested", "two").sequence == 2
+    assert [event.message for event in ledger.read_events(tmp_path)] == ["one", "two"]
+
+
+def test_events_after_a_stray_number_are_read(tmp_path: Path) -> None:
+    """It may come after the look for what is unreadable, and is set aside when the next ones are there."""
+    ledger.append(tmp_path, "note", "one")
+    (tmp_path / "events" / "999999.json").write_text("{}")
+    assert ledger.append(tmp_path, "note", "two").sequence == 1_000_000
+    ledger.set_aside_unreadable(tmp_path)
+    assert ledger.append(tmp_path, "note", "three").sequence == 1_000_001
+    assert [event.message for event in ledger.read_events(tmp_path)] == ["one", "two", "three"]
+
+
+@pytest.mark.parametrize(
+    "name", ["0000002.json", "2.json", "000002.json~", "x000002.json", "0000020000020000020000.json"]
+)
+def test_what_is_named_otherwise_is_no_event(tmp_path: Path, name: str) -> None:
+    ledger.append(tmp_path, "note", "one")
+    (tmp_path / "events" / name).write_text("{}")
+    assert ledger.append(tmp_path, "note", "two").sequence == 2
+    assert [event.message for event in ledger.read_events(tmp_path)] == ["one", "two"]

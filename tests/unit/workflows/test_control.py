@@ -18,7 +18,7 @@ from pretrainctl.records.run import RunRecord
 from pretrainctl.runs import ledger
 from pretrainctl.runs.folder import RunFolder
 from pretrainctl.runs.state import fold
-from pretrainctl.workflows import control
+from pretrainctl.workflows import control, reach
 
 
 class Queue:
@@ -126,3 +126,37 @@ def test_a_finished_run_says_how_to_train_further(run: Path, queue: Queue, monke
         control.stop(str(run))
     assert caught.value.hint == ""
     assert queue.cancelled == []
+
+
+ACTS = {
+    "stop": control.stop,
+    "save": control.save,
+    "cancel": control.cancel,
+    "resume": control.resume,
+    "reach": lambda name: reach.reach_own(RunFolder(Path(name))),  # `reconcile`, and what nodes tell waiting jobs
+}
+
+
+@pytest.mark.parametrize("act", ACTS)
+@pytest.mark.parametrize("moved", [False, True])
+def test_nothing_is_done_to_a_run_from_a_copy_of_its_folder(run: Path, queue: Queue, act: str, *, moved: bool) -> None:
+    (run / "bundle").mkdir()
+    (run / "bundle" / "job.sbatch").write_text(f"#!/bin/bash\nexec python -m pretrainctl attempt {run}\n")
+    copy = run.parent / "b"
+    shutil.copytree(run, copy)
+    if moved:
+        shutil.rmtree(run)
+    with pytest.raises(RunError, match=str(run)) as told:
+        ACTS[act](str(copy))
+    assert ("is a copy" in str(told.value)) != moved
+    assert queue.cancelled == []
+    assert ledger.read_events(copy, 0) == []
+    assert not contract.request_file(copy).exists()
+
+
+def test_a_run_may_be_told_by_a_link_to_its_folder(run: Path, queue: Queue) -> None:
+    (run / "bundle").mkdir()
+    (run / "bundle" / "job.sbatch").write_text(f"#!/bin/bash\nexec python -m pretrainctl attempt {run}\n")
+    (run.parent / "b").symlink_to(run)
+    control.stop(str(run.parent / "b"))
+    assert queue.cancelled == [2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -18,6 +19,7 @@ class Attempt:
     """Job 7 on n1 to n3, as a stand-in for Slurm tells of it."""
 
     def __init__(self) -> None:
+        self.number, self.run = 1, SimpleNamespace(path=Path("/nowhere"))
         self.launch = SimpleNamespace(address=SimpleNamespace(kind="localhost"), liveness=LivenessRule())
         self.record = SimpleNamespace(job_id=7, nodes=("n1", "n2", "n3"), host="n1")
         self.slurm = self

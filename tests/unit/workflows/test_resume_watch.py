@@ -121,3 +121,59 @@ def test_it_waits_for_enough_steps_and_looks_no_longer(seen: Seen) -> None:
     looking.tick()
     looking.tick()
     assert len(seen.events) == 1
+
+
+@pytest.mark.parametrize(
+    ("first", "said"),
+    [
+        (2, "began 79 steps back, at step 2"),
+        (51, "began 30 steps back, at step 51"),
+        (79, "began 2 steps back, at step 79"),
+        (84, "began at step 84: the 3 steps between were never done"),
+        (141, "began at step 141: the 60 steps between were never done"),
+        (8001, "began at step 8001: the 7920 steps between were never done"),
+    ],
+)
+def test_a_start_elsewhere_than_its_checkpoint_ends_is_ended(seen: Seen, first: int, said: str) -> None:
+    write(seen, 1, 1, 85, save=80)
+    found = watch(seen, write(seen, 2, first, first + 9)).from_scratch
+    assert found is not None
+    assert found.failure_class == "config"
+    assert f"given global_step80, saved at step 80, and {said}" in found.message
+
+
+@pytest.mark.parametrize("first", [80, 81, 82])
+def test_a_step_that_is_counted_before_it_is_done_is_the_next_one(seen: Seen, first: int) -> None:
+    write(seen, 1, 1, 85, save=80)
+    assert watch(seen, write(seen, 2, first, first + 9)).from_scratch is None
+
+
+@pytest.mark.parametrize(("first", "ended"), [(81, False), (90, False), (100, False), (150, True), (60, True)])
+def test_a_program_that_reports_every_tenth_step(seen: Seen, first: int, ended: bool) -> None:
+    for attempt, begin, end in ((1, 10, 85), (2, first, first + 60)):
+        folder = write(seen, attempt, begin, end, save=80 if attempt == 1 else 0)
+        lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        kept = [line for line in lines if line["kind"] != "step" or (line["step"] - begin) % 10 == 0]
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in kept))
+    assert (watch(seen, contract.restart_dir(seen.run.path, 2, 0)).from_scratch is not None) == ended
+
+
+def test_a_tag_that_was_saved_twice_is_that_of_the_later_save(seen: Seen) -> None:
+    """A program that always saves under one name."""
+    for attempt, first, last in ((1, 1, 40), (2, 41, 85)):
+        path = write(seen, attempt, first, last, save=last) / "metrics.jsonl"
+        path.write_text(path.read_text().replace(f"global_step{last}", "latest"))
+    assert watch(seen, write(seen, 3, 86, 95), tag="latest").from_scratch is None
+
+
+def test_a_start_that_skipped_steps_does_not_let_the_next_one_skip_them(seen: Seen) -> None:
+    write(seen, 1, 1, 60, save=60)
+    write(seen, 2, 121, 121)
+    assert watch(seen, write(seen, 3, 121, 130), tag="global_step60").from_scratch is not None
+
+
+def test_what_it_has_saved_meanwhile_is_named(seen: Seen) -> None:
+    write(seen, 1, 1, 85, save=80)
+    found = watch(seen, write(seen, 2, 141, 150, save=145)).from_scratch
+    assert found is not None
+    assert found.message.endswith("was ended after it had saved global_step145, which is not to be used")

@@ -1,0 +1,53 @@
+"""The pulse of an attempt: a file that it touches while it is in charge, for those who cannot reach its node.
+
+What an attempt that is stopped, or held in the kernel, leaves running looks well from outside: its job runs, and its
+ranks may train on, with nobody who would notice their end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from pretrainctl.records import contract
+from pretrainctl.units import show_duration
+
+__all__ = ["Pulse", "tell_silence"]
+
+_EVERY = 60.0
+_LONG = 900.0
+"""Seconds: longer than an attempt waits for anything else, such as a slow look at its checkpoints."""
+_NAME = "alive"
+
+
+class Pulse:
+    """Touched by attempt `number`, at most each minute."""
+
+    def __init__(self, run_dir: Path, number: int, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._path = contract.attempt_dir(run_dir, number) / _NAME
+        self._clock = clock
+        self._next = clock()
+
+    def tick(self) -> None:
+        """Touch it, if it is time to; a file system that refuses it matters elsewhere."""
+        if self._clock() >= self._next:
+            self._next = self._clock() + _EVERY
+            with contextlib.suppress(OSError):
+                self._path.touch()
+
+
+def tell_silence(run_dir: Path, attempt: int, host: str, job_id: int | None) -> str:
+    """What people are told where nothing was heard of an attempt for long, though its job runs; empty where all is
+    well, or it has no pulse."""
+    try:
+        silent = time.time() - (contract.attempt_dir(run_dir, attempt) / _NAME).stat().st_mtime
+    except OSError:
+        return ""
+    if silent < _LONG:
+        return ""
+    return (
+        f"nothing was heard of attempt {attempt} for {show_duration(silent)}, though job {job_id} runs: see whether "
+        f"its process on {host} is stopped; if so, give `cancel`, then `resume`"
+    )
