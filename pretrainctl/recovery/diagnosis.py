@@ -21,6 +21,7 @@ from pretrainctl.recovery.log_verdict import LogVerdict, read_verdict
 from pretrainctl.recovery.placement import Placement
 from pretrainctl.recovery.policies import FailureClass
 from pretrainctl.recovery.signatures import Confidence
+from pretrainctl.recovery.spread import Spread, blamed
 
 __all__ = ["Evidence", "FailureClass", "diagnose", "diagnose_log"]
 
@@ -56,7 +57,8 @@ class Evidence:
     `signals`: names of signals that the attempt received. `request`: the last request sent to the ranks.
     `hang`: what the watch of the progress saw, empty if nothing, and `stuck` its record. `start_step` is the step it
     resumed from, `last_step` the last optimizer step it did, None where it did none. `placement`: where its ranks lay.
-    `target_steps` is the step to which the run was launched, 0 where that is not known.
+    `target_steps` is the step to which the run was launched, 0 where that is not known. `spread`: who printed the line
+    on which the log's verdict rests.
     """
 
     srun_status: int | None = None
@@ -76,6 +78,7 @@ class Evidence:
     log: LogReading = field(default_factory=LogReading)
     placement: Placement = field(default_factory=Placement)
     target_steps: int = 0
+    spread: Spread = field(default_factory=Spread)
 
 
 def diagnose(evidence: Evidence) -> Diagnosis:
@@ -95,19 +98,21 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     return _diagnosis(evidence, told, FailureClass.UNKNOWN, message, confidence="low")
 
 
-def diagnose_log(log: LogReading, placement: Placement) -> Diagnosis:
-    """The same from logs alone, where a person says that it ended badly."""
+def diagnose_log(log: LogReading, placement: Placement, spread: Spread | None = None) -> Diagnosis:
+    """The same from logs alone, where a person says that it ended badly; `spread`: who printed the cause."""
     told = read_verdict(log, placement)
     if told is None:
         return Diagnosis(FailureClass.UNKNOWN.value, "no line of the log says why it ended", confidence="low")
     if told.weight == "echo":
         message = f"the log shows only consequences of something else: {told.line}"
         return Diagnosis(FailureClass.UNKNOWN.value, message, evidence=told.evidence, confidence="low")
+    ranks = () if told.kind in _BLAMES_NO_RANK else told.ranks
+    nodes, ranks = blamed(told.kind, told.nodes, ranks, spread or Spread(), placement)
     return Diagnosis(
         told.kind.value,
         told.message,
-        told.nodes,
-        () if told.kind in _BLAMES_NO_RANK else told.ranks,
+        nodes,
+        ranks,
         told.evidence,
         told.confidence,
         told.lasting,
@@ -301,7 +306,11 @@ def _diagnosis(
             ranks, nodes = evidence.stuck.ranks, evidence.stuck.nodes
         if not ranks and not hung and evidence.failure is not None:
             ranks, nodes = (evidence.failure.rank,), nodes or (evidence.failure.node,)
-        nodes = () if kind is FailureClass.CONFIG else nodes or evidence.placement.nodes_of(ranks)
+        nodes = nodes or evidence.placement.nodes_of(ranks)
+        if kind is FailureClass.DIVERGENCE and (told is None or told.kind is not kind):
+            ranks = ()  # who ends first is not who saw it first
+        spread = evidence.spread if told is not None and told.kind is kind else Spread()
+        nodes, ranks = blamed(kind, nodes, ranks, spread, evidence.placement)
     facts = (*_facts(evidence), *_log_facts(evidence, told, kind))
     return Diagnosis(kind.value, message, nodes, ranks, facts, confidence, lasting, hint)
 

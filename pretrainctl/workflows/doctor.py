@@ -12,6 +12,7 @@ from pretrainctl.runs import folder
 from pretrainctl.slurm import nodes as node_names
 from pretrainctl.workflows.case import GOOD, Case, Finding, finding_of
 from pretrainctl.workflows.read_logs import placement_in, read_logs
+from pretrainctl.workflows.spread import spread_in
 from pretrainctl.workflows.take_logs import take_logs
 
 __all__ = ["Finding", "examine_logs", "examine_run"]
@@ -35,7 +36,8 @@ def examine_logs(
             placement = replace(placement, nodes=node_names.expand(nodes), guessed=False)
         if ranks_per_node is not None:
             placement = replace(placement, ranks_per_node=ranks_per_node)
-        return finding_of(diagnose_log(read_logs(list(logs), names=logs), placement))
+        reading = read_logs(list(logs), names=logs)
+        return finding_of(diagnose_log(reading, placement, spread_in(list(logs), reading, placement, names=logs)))
 
 
 def examine_run(name: str, attempt: int | None = None, restart: int | None = None) -> Finding:
