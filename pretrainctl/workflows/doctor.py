@@ -50,11 +50,14 @@ def examine_run(name: str, attempt: int | None = None, restart: int | None = Non
     stalled = case.stalled() if attempt is None else None
     if stalled is not None:
         return stalled
+    wish = case.wish(since_resume=True) if attempt is None else None
+    if wish is not None:
+        return wish
     good: Finding | None = None
     for owner, index in case.ends():
         if attempt not in {None, owner.attempt} or restart not in {None, index}:
             continue
-        found = case.examine(owner, index)
+        found = case.examine(owner, index, named=attempt is not None)
         if found is None:
             continue
         if attempt is not None or found.failure_class not in GOOD:

@@ -167,11 +167,17 @@ def _status(run: RunFolder, state: RunState, jobs: Mapping[int, Job] | None) -> 
         nodes=tuple(node for node in held if node not in dead),
         dead_nodes=tuple(node for node in held if node in dead),
         queued_jobs=len(queued),
-        last_event=state.last.message if state.last else "",
+        last_event=_last_word(state),
         last_event_time=state.last.time if state.last else None,
         warnings=warnings,
         last_sample_time=sample.time,
     )
+
+
+def _last_word(state: RunState) -> str:
+    """The last event; of a stopped run with why it is stopped, which an attempt that ends says nothing of."""
+    last = state.last.message if state.last else ""
+    return f"{state.stopped}; {last}" if state.stopped and state.stopped not in last else last
 
 
 def _cancelled_or_unwritten(run: RunFolder) -> tuple[Phase, str]:
