@@ -11,8 +11,10 @@ from pretrainctl.recovery.log_reading import Finding
 from pretrainctl.recovery.placement import Placement
 from pretrainctl.recovery.policies import FailureClass
 
-__all__ = ["Spread", "blamed", "read_spread"]
+__all__ = ["Spread", "blamed", "raised", "read_spread"]
 
+_ENOUGH = 1000
+"""Lines after which more of them say nothing new: a cascade prints millions."""
 _RAISED = re.compile(r"([A-Za-z_]\w*(?:Error|Exception|Iteration|Interrupt))\b")
 _BLAMES_NO_NODE = {
     FailureClass.CONFIG,
@@ -64,7 +66,7 @@ def read_spread(lines: Iterable[tuple[str, int | None]], cause: Finding, placeme
     for raw, of_file in lines:
         line = split(raw)
         match = cause.signature.pattern.search(line.text)
-        if match is None or (cause.signature.weight == "error" and _raised(line.text) != _raised(cause.line)):
+        if match is None or (cause.signature.weight == "error" and raised(line.text) != raised(cause.line)):
             continue
         named = match.groupdict()
         said = named.get("rank")
@@ -76,6 +78,8 @@ def read_spread(lines: Iterable[tuple[str, int | None]], cause: Finding, placeme
         if node is not None:
             nodes.setdefault(node)
         unnamed += rank is None and node is None
+        if len(nodes) > 1 or unnamed > _ENOUGH:
+            break
     return Spread(tuple(sorted(ranks)), tuple(nodes), unnamed)
 
 
@@ -90,6 +94,7 @@ def blamed(
     return (() if kind in _BLAMES_NO_NODE else nodes), ranks
 
 
-def _raised(text: str) -> str:
+def raised(text: str) -> str:
+    """The name of the exception that a line tells, "" where it tells none."""
     found = _RAISED.search(text)
     return found[1] if found else ""

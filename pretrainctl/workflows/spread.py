@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
 from pretrainctl.errors import PretrainctlError
 from pretrainctl.recovery.log_reading import LogReading
 from pretrainctl.recovery.placement import Placement
-from pretrainctl.recovery.spread import Spread, read_spread
+from pretrainctl.recovery.spread import Spread, raised, read_spread
 from pretrainctl.runs.log_scan import scan
 
 __all__ = ["spread_in"]
@@ -31,12 +32,18 @@ def spread_in(
     cause = reading.cause()
     if cause is None or cause.signature.weight == "echo":
         return Spread()
-    lines: list[tuple[str, int | None]] = []
+    # The name of an exception is in far fewer lines than what is common to all errors.
+    text = raised(cause.line) or cause.signature.clue
+    with contextlib.closing(_lines(paths, text, limit, names)) as lines:
+        return read_spread(lines, cause, placement)
+
+
+def _lines(
+    paths: Sequence[Path], text: str, limit: int | None, names: Mapping[Path, str]
+) -> Generator[tuple[str, int | None], None, None]:
     for path in paths:
         named = _RANK_FILE.search(Path(names.get(path, str(path))).name)
         rank = int(named[1]) if named else None
-        try:
-            lines += ((hit.text, rank) for hit in scan(path, [cause.signature.clue], limit=limit))
-        except (OSError, PretrainctlError):
-            continue
-    return read_spread(lines, cause, placement)
+        with contextlib.suppress(OSError, PretrainctlError):
+            for hit in scan(path, [text], limit=limit):
+                yield hit.text, rank

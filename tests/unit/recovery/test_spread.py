@@ -76,6 +76,19 @@ def test_what_one_node_of_several_shows_alone_is_its_own(lines: Sequence[str], k
     assert (found.failure_class, found.nodes) == (kind, ("node03",))
 
 
+def test_a_cascade_is_not_read_to_its_end() -> None:
+    reading = LogReading()
+    reading.add(MODULE)
+    cause = reading.cause()
+    assert cause is not None
+    read = iter([(MODULE, None)] * 5000)
+    assert read_spread(read, cause, PLACE).is_wide(PLACE)
+    assert len(list(read)) > 3000
+    read = iter([(f"[rank{rank}]: {MODULE}", None) for rank in range(6)])
+    assert read_spread(read, cause, PLACE).nodes == ("node01", "node02")
+    assert len(list(read)) == 3
+
+
 def test_the_only_node_of_a_job_is_no_suspect() -> None:
     place = Placement(("node01",), 2)
     lines = [f"[rank{rank}]: {MODULE}" for rank in (0, 1)]
