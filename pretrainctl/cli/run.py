@@ -164,7 +164,7 @@ def _describe(run: RunStatus) -> list[tuple[str, str]]:
         ("run", run.name),
         ("folder", run.path),
         ("cluster", run.cluster),
-        ("phase", run.phase),
+        ("phase", f"{run.phase}{_start_of(run)}"),
         ("step", f"{_progress(run)}" + (f" ({view.ago(run.last_sample_time)})" if run.last_sample_time else "")),
         ("tokens", "" if run.tokens is None else f"{run.tokens:,}"),
         ("loss", "" if run.loss is None else f"{run.loss:.4f}"),
@@ -177,6 +177,14 @@ def _describe(run: RunStatus) -> list[tuple[str, str]]:
         ("warning", "; ".join(run.warnings)),
         ("last event", f"{run.last_event} ({view.ago(run.last_event_time)})" if run.last_event else ""),
     ]
+
+
+def _start_of(run: RunStatus) -> str:
+    """For how long it has been starting, and its last sign of life."""
+    if run.started is None:
+        return ""
+    said = f"{run.sign}, {view.ago(run.sign_time)}" if run.sign else "none yet"
+    return f" for {view.ago(run.started).removesuffix(' ago')}; last sign of life: {said}"
 
 
 def _with_user_name(state: str) -> str:
@@ -201,6 +209,9 @@ def logs(
     """The training log: its last lines, or followed over restarts and attempts."""
     from pretrainctl.workflows import logs as workflow
 
+    silence = workflow.why_silent(name, attempt, restart) if lines else ""
+    if silence and (follow or not as_json):
+        view.note(silence)
     if follow:
         for new in workflow.follow_log(name, lines):
             if new.of_program:

@@ -104,7 +104,7 @@ def stops_chain(diagnosis: Diagnosis, rule: RecoveryRule | None = None) -> Decis
     if course is Course.STOP:
         policy = policy_of(FailureClass(diagnosis.failure_class), rule.policies if rule is not None else {})
         why = policy.why if policy.why and policy.course is Course.STOP else _LASTING
-        return Decision(Action.STOP, f"{diagnosis.message}; {why}", diagnosis.nodes)
+        return Decision(Action.STOP, f"{diagnosis.message}; {why}")
     return None
 
 
@@ -142,7 +142,7 @@ def decide(
         where = "before the first step" if last is None else f"after step {last}"
         often = "twice" if times == 2 else f"{times} times"
         repeated = f"the same error {often} in a row {where}, and no newer checkpoint"
-        return Decision(Action.STOP, f"{diagnosis.message}; {repeated}", diagnosis.nodes)
+        return Decision(Action.STOP, f"{diagnosis.message}; {repeated}")
     # A dead node is not among the healthy ones; one that is bad and alive is.
     usable = healthy_nodes - (len(exclude) if kind is not FailureClass.NODE_FAILURE else 0)
     used = history[-1].restart if history else 0
@@ -205,8 +205,10 @@ def _is_explained(restart: RestartSummary, rule: RecoveryRule) -> bool:
 def left_out(
     diagnosis: Diagnosis, history: Sequence[RestartSummary], rule: RecoveryRule | None = None
 ) -> tuple[str, ...]:
-    """The nodes that a diagnosis names and its class lays it on: those to go on without."""
+    """The nodes that a diagnosis names and its class lays it on: those to go on without. A stop leaves out none."""
     course = policy_of(FailureClass(diagnosis.failure_class), rule.policies if rule is not None else {}).course
+    if course is Course.STOP:
+        return ()
     kind = FailureClass(diagnosis.failure_class)
     if course is Course.EXCLUDE_NODE and diagnosis.confidence != "low":
         return diagnosis.nodes

@@ -22,6 +22,7 @@ from pretrainctl.recovery.log_verdict import LogVerdict, read_verdict
 from pretrainctl.recovery.placement import Placement
 from pretrainctl.recovery.policies import FailureClass
 from pretrainctl.recovery.signatures import Confidence
+from pretrainctl.recovery.spread import BLAMES_NO_RANK, Spread, blamed
 from pretrainctl.recovery.standing import Standing
 from pretrainctl.recovery.stuck import show_ranks
 
@@ -33,18 +34,6 @@ _SLURM_PRINTS = {
     FailureClass.NODE_FAILURE,
     FailureClass.BOOT_FAILURE,
     FailureClass.HOST_OOM,
-}
-_BLAMES_NO_RANK = {
-    FailureClass.FINISHED,
-    FailureClass.CHECKPOINTED,
-    FailureClass.STOPPED,
-    FailureClass.TIME_LIMIT,
-    FailureClass.PREEMPTED,
-    FailureClass.NODE_FAILURE,
-    FailureClass.BOOT_FAILURE,
-    FailureClass.USER_CANCEL,
-    FailureClass.ADMIN_CANCEL,
-    FailureClass.FENCED,
 }
 
 
@@ -60,7 +49,8 @@ class Evidence:
     `signals`: names of signals that the attempt received. `request`: the last request sent to the ranks.
     `hang`: what the watch of the progress saw, empty if nothing, and `stuck` its record. `start_step` is the step it
     resumed from, `last_step` the last optimizer step it did, None where it did none. `placement`: where its ranks lay.
-    `target_steps` is the step to which the run was launched, 0 where that is not known.
+    `target_steps` is the step to which the run was launched, 0 where that is not known. `spread`: who printed the line
+    on which the log's verdict rests.
     """
 
     srun_status: int | None = None
@@ -81,6 +71,7 @@ class Evidence:
     log: LogReading = field(default_factory=LogReading)
     placement: Placement = field(default_factory=Placement)
     target_steps: int = 0
+    spread: Spread = field(default_factory=Spread)
 
 
 def diagnose(evidence: Evidence) -> Diagnosis:
@@ -103,8 +94,8 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     return _diagnosis(evidence, told, FailureClass.UNKNOWN, message, confidence="low")
 
 
-def diagnose_log(log: LogReading, placement: Placement) -> Diagnosis:
-    """The same from logs alone, where a person says that it ended badly."""
+def diagnose_log(log: LogReading, placement: Placement, spread: Spread | None = None) -> Diagnosis:
+    """The same from logs alone, where a person says that it ended badly; `spread`: who printed the cause."""
     told = read_verdict(log, placement)
     if told is None:
         return Diagnosis(FailureClass.UNKNOWN.value, "no line of the log says why it ended", confidence="low")
@@ -114,11 +105,12 @@ def diagnose_log(log: LogReading, placement: Placement) -> Diagnosis:
     if told.standing is Standing.PASSING:
         message = f"no line of the log says why it ended; what it survived or only quotes: {told.line}"
         return Diagnosis(FailureClass.UNKNOWN.value, message, evidence=told.evidence, confidence="low")
+    nodes, ranks = blamed(told.kind, told.nodes, told.ranks, spread or Spread(), placement)
     return Diagnosis(
         told.kind.value,
         told.message,
-        told.nodes,
-        () if told.kind in _BLAMES_NO_RANK else told.ranks,
+        nodes,
+        ranks,
         told.evidence,
         told.confidence,
         told.lasting,
@@ -338,7 +330,7 @@ def _diagnosis(
     hint: str = "",
 ) -> Diagnosis:
     ranks: tuple[int, ...] = ()
-    if kind not in _BLAMES_NO_RANK:
+    if kind not in BLAMES_NO_RANK:
         ranks = told.ranks if told is not None and told.weight != "echo" else ()
         # The first bad task of a hang is one that we killed ourselves.
         hung = kind is FailureClass.HANG and evidence.stuck is not None
@@ -346,6 +338,10 @@ def _diagnosis(
             ranks, nodes = evidence.stuck.ranks, evidence.stuck.nodes
         if not ranks and not hung and evidence.failure is not None:
             ranks, nodes = (evidence.failure.rank,), nodes or (evidence.failure.node,)
-        nodes = () if kind is FailureClass.CONFIG else nodes or evidence.placement.nodes_of(ranks)
+        nodes = nodes or evidence.placement.nodes_of(ranks)
+        if kind is FailureClass.DIVERGENCE and (told is None or told.kind is not kind):
+            ranks = ()  # who ends first is not who saw it first
+        spread = evidence.spread if told is not None and told.kind is kind else Spread()
+        nodes, ranks = blamed(kind, nodes, ranks, spread, evidence.placement)
     facts = (*facts_of(evidence), *log_facts(evidence, told, kind))
     return Diagnosis(kind.value, message, nodes, ranks, facts, confidence, lasting, hint)

@@ -149,7 +149,8 @@ POLICIES: dict[FailureClass, Policy] = {
     ),
     FailureClass.DIVERGENCE: Policy(
         Course.STOP,
-        "go back to an older checkpoint; bf16 instead of fp16, a lower learning rate, or other data at that step",
+        "go back: `pretrainctl checkpoints RUN --verify` says which are whole, `pretrainctl resume RUN --from TAG` "
+        "takes one of before it; with bf16 instead of fp16, a lower learning rate, or other data at that step",
         "the same checkpoint with the same settings would diverge again",
     ),
     FailureClass.PORT_IN_USE: Policy(

@@ -24,6 +24,7 @@ from pretrainctl.runs.state import fold
 from pretrainctl.runs.story import events_of, what_was_done
 from pretrainctl.slurm.states import ending_signal
 from pretrainctl.units import show_duration
+from pretrainctl.workflows import last_word
 from pretrainctl.workflows.look_back import evidence_of
 from pretrainctl.workflows.reach import reach
 from pretrainctl.workflows.read_logs import read_logs
@@ -33,8 +34,8 @@ __all__ = ["GOOD", "Case", "Finding", "finding_of"]
 GOOD = {FailureClass.FINISHED.value, FailureClass.CHECKPOINTED.value}
 """Classes of an end that was meant."""
 _VAGUE = {FailureClass.UNKNOWN.value, FailureClass.APPLICATION_ERROR.value, FailureClass.HANG.value}
-_CANCELLED_LOOKS_LIKE = {FailureClass.CHECKPOINTED.value, FailureClass.UNKNOWN.value}
-"""How an attempt ends that `pretrainctl cancel` took the job of, as far as it could see itself."""
+_BY_REQUEST = {FailureClass.STOPPED.value, FailureClass.FINISHED.value, FailureClass.FENCED.value}
+"""Ends that a cancel of the job, which came with them or after them, does not explain."""
 _STALLED_AFTER = 1800.0
 """Seconds without a step that may be a checkpoint, an evaluation or a start."""
 _STALLED_STEPS = 50
@@ -76,6 +77,7 @@ class Case:
         self.events = ledger.read_events(run.path)
         self.state = fold(self.events)
         self.lost = {known.attempt: known.lost_host for known in self.state.attempts if known.lost_host}
+        self.seen = {*self.lost, *(event.data.get("of") for event in self.events)}
         self.launch = run.launch()
         self.notes: tuple[str, ...] = ()
         self.jobs: dict[int, Job] = {}
@@ -90,27 +92,29 @@ class Case:
         """Each start of the program that is over, newest first; None for an attempt that never started it."""
         for owner in reversed(self.run.attempts()):
             told = self._of(owner.attempt)
-            if any(event.kind == "refused" for event in told):
-                continue
             restarts: list[int | None] = list(reversed(self.run.restarts(owner.attempt)))
             over = {event.data.get("restart") for event in told if event.kind == "restart_ended"}
-            ended = owner.attempt in self.lost or any(event.kind == "attempt_ended" for event in told)
+            ended = any(event.kind in {"attempt_ended", "refused"} for event in told) or owner.attempt in self.seen
             alive = not ended and not self._is_cancelled(owner) and self._alive(owner.job_id)
             for index in restarts or [None]:
                 if index in over or not alive or index != (restarts or [None])[0]:
                     yield owner, index
 
-    def examine(self, owner: AttemptRecord, restart: int | None) -> Finding | None:
-        """How it ended; None for an attempt that only saw that there was nothing to do."""
+    def examine(self, owner: AttemptRecord, restart: int | None, *, named: bool = False) -> Finding | None:
+        """How it ended; None for an attempt that only saw that there was nothing to do, unless it was `named`."""
         told = self._of(owner.attempt)
         if restart is None:
-            diagnosis = self._without_start(owner, told)
+            diagnosis = self._without_start(owner, told) or (
+                last_word.what_it_saw(owner.attempt, told) if named else None
+            )
         else:
             diagnosis = self._as_recorded(self._fresh(owner, restart, told), restart, told)
         if diagnosis is None:
             return None
-        if diagnosis.failure_class in _CANCELLED_LOOKS_LIKE and self._is_cancelled(owner):
-            diagnosis = self._as_wished(diagnosis)
+        wish, sure = self._wish_for(owner.attempt, restart)
+        if wish is not None:
+            sure = sure and diagnosis.failure_class not in {*last_word.CANCELS, *_BY_REQUEST}
+            diagnosis = last_word.as_wished(diagnosis, wish, cut=self.state.open_attempt is not None, sure=sure)
         if diagnosis.failure_class == FailureClass.STOPPED.value:
             asked = [event.message for event in self.events if event.kind == "stop_requested"]
             facts = (*(f"ledger: {text}" for text in asked[-1:]), *diagnosis.evidence)
@@ -121,30 +125,44 @@ class Case:
             attempt=owner.attempt,
             restart=restart,
             done=what_was_done(told, restart),
-            notes=(*self.notes, *self._ending(owner), *self._breaks(owner.attempt, restart)),
+            notes=(
+                *self.notes,
+                *last_word.stopped_besides(diagnosis, wish),
+                *self._ending(owner),
+                *self._breaks(owner.attempt, restart),
+            ),
         )
 
-    def wish(self) -> Finding | None:
-        """That a person stopped it, where nothing of it has run: the ledger knows no more."""
-        if self.state.stopped is None or self.state.failed or self.state.open_attempt is not None:
+    def wish(self, *, since_resume: bool = False) -> Finding | None:
+        """That a person stopped it, where nothing of it has run, or nothing `since_resume`: the ledger, or Slurm's word
+        on its jobs, knows no more."""
+        newest = self.state.owner
+        if newest is not None and (newest.attempt > self.state.resumed_after if since_resume else not newest.ended):
             return None
-        kind = FailureClass.USER_CANCEL if self.state.cancelled else FailureClass.STOPPED
-        told = Diagnosis(kind.value, self.state.stopped, evidence=(f"ledger: {self.state.stopped}",))
+        told = last_word.wish_of_run(self.state, self.events)
+        if told is None and self.state.stopped is None and since_resume:
+            told = last_word.cancelled_in_queue(self.state, self.jobs)
+        if told is None:
+            return None
         return replace(finding_of(told, self.launch.recovery), run=self.run.record.name, notes=self.notes)
+
+    def _wish_for(self, attempt: int, restart: int | None) -> tuple[Diagnosis | None, bool]:
+        """The wish that ended an attempt with this start of the program, or let nothing come after it; and whether
+        Slurm said so of its own job."""
+        restarts = self.run.restarts(attempt)
+        if restarts and restart != restarts[-1]:
+            return None, False
+        found = last_word.word_on(attempt, self.events)
+        trained = [owner.attempt for owner in self.run.attempts() if self.run.restarts(owner.attempt)]
+        newest = trained[-1] if trained else self.state.owner.attempt if self.state.owner is not None else None
+        if attempt == newest and attempt > self.state.resumed_after:
+            return found or last_word.wish_of_run(self.state, self.events), found is not None
+        return found, found is not None
 
     def _is_cancelled(self, owner: AttemptRecord) -> bool:
         """Whether it is the attempt whose job `pretrainctl cancel` took."""
         newest = self.state.owner
         return self.state.cancelled and newest is not None and newest.attempt == owner.attempt
-
-    def _as_wished(self, diagnosis: Diagnosis) -> Diagnosis:
-        kind, said = FailureClass.USER_CANCEL.value, str(self.state.stopped)
-        echoes = [line for line in diagnosis.evidence if "(a consequence)" in line]
-        evidence = (f"ledger: {said}", *(line for line in diagnosis.evidence if line not in echoes))
-        # Of an attempt that was taken away by this, what it did not know is no news.
-        cut = self.state.open_attempt is not None and diagnosis.failure_class == FailureClass.UNKNOWN.value
-        message = said if cut else f"{diagnosis.message}; {said}"
-        return replace(diagnosis, failure_class=kind, message=message, evidence=evidence, hint="")
 
     def _ending(self, owner: AttemptRecord) -> list[str]:
         """That the cancelled job has not ended yet."""
@@ -217,7 +235,7 @@ class Case:
         started = [event for event in told if event.kind == "restart_started" and event.data.get("restart") == restart]
         nodes = tuple(started[0].data.get("nodes", ())) if started else ()
         asked = [event for event in between if event.kind == "save_asked"]
-        says = job.state.job_class if job is not None and job.state.alive is False else None
+        says = self._word_of_slurm(owner) if last else None
         lost = self.lost.get(owner.attempt, {}) if last else {}
         evidence = evidence_of(
             contract.restart_dir(self.run.path, owner.attempt, restart),
@@ -249,9 +267,11 @@ class Case:
         if (
             kind == fresh.failure_class
             or kind not in set(FailureClass)
-            or (kind in _VAGUE and fresh.failure_class not in _VAGUE)
+            or (kind in {*_VAGUE, FailureClass.CHECKPOINTED.value} and fresh.failure_class not in _VAGUE)
         ):
             return fresh
+        if fresh.failure_class in last_word.CANCELS and kind not in _BY_REQUEST:
+            return replace(fresh, message=f"{fresh.message}; before that: {ended[-1].message}")
         return replace(
             fresh,
             failure_class=kind,
@@ -266,6 +286,8 @@ class Case:
 
     def _without_start(self, owner: AttemptRecord, told: Sequence[Event]) -> Diagnosis | None:
         """An attempt that ended before it started the program: by its own word, else by Slurm's and the job's log."""
+        if any(event.kind == "refused" for event in told):
+            return None
         ended = [event for event in told if event.kind == "attempt_ended"]
         past = {event.data.get("class") for event in told if event.kind == "looked_back"}
         if ended:
@@ -289,6 +311,13 @@ class Case:
             )
         )
         return told_by_log if from_slurm.failure_class in _VAGUE else from_slurm
+
+    def _word_of_slurm(self, owner: AttemptRecord) -> JobClass | None:
+        """How the attempt's job ended, None where it has not or Slurm does not know it."""
+        if any(other.job_id == owner.job_id and other.attempt > owner.attempt for other in self.run.attempts()):
+            return JobClass.REQUEUED  # the same job began anew: Slurm tells only how that goes
+        job = self.jobs.get(owner.job_id)
+        return job.state.job_class if job is not None and job.state.alive is False else None
 
     def _of(self, attempt: int) -> list[Event]:
         return [event for event in self.events if event.attempt == attempt]

@@ -12,6 +12,7 @@ from pretrainctl.runs import folder
 from pretrainctl.slurm import nodes as node_names
 from pretrainctl.workflows.case import GOOD, Case, Finding, finding_of
 from pretrainctl.workflows.read_logs import placement_in, read_logs
+from pretrainctl.workflows.spread import spread_in
 from pretrainctl.workflows.take_logs import take_logs
 
 __all__ = ["Finding", "examine_logs", "examine_run"]
@@ -35,7 +36,8 @@ def examine_logs(
             placement = replace(placement, nodes=node_names.expand(nodes), guessed=False)
         if ranks_per_node is not None:
             placement = replace(placement, ranks_per_node=ranks_per_node)
-        return finding_of(diagnose_log(read_logs(list(logs), names=logs), placement))
+        reading = read_logs(list(logs), names=logs)
+        return finding_of(diagnose_log(reading, placement, spread_in(list(logs), reading, placement, names=logs)))
 
 
 def examine_run(name: str, attempt: int | None = None, restart: int | None = None) -> Finding:
@@ -48,11 +50,14 @@ def examine_run(name: str, attempt: int | None = None, restart: int | None = Non
     stalled = case.stalled() if attempt is None else None
     if stalled is not None:
         return stalled
+    wish = case.wish(since_resume=True) if attempt is None else None
+    if wish is not None:
+        return wish
     good: Finding | None = None
     for owner, index in case.ends():
         if attempt not in {None, owner.attempt} or restart not in {None, index}:
             continue
-        found = case.examine(owner, index)
+        found = case.examine(owner, index, named=attempt is not None)
         if found is None:
             continue
         if attempt is not None or found.failure_class not in GOOD:

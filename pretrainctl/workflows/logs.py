@@ -15,7 +15,7 @@ from pretrainctl.runs.log_tail import follow, tail
 from pretrainctl.runs.sayings import Sayings
 from pretrainctl.runs.state import fold
 
-__all__ = ["LogLine", "follow_log", "log_file", "log_lines"]
+__all__ = ["LogLine", "follow_log", "log_file", "log_lines", "why_silent"]
 
 _TOLD: frozenset[EventKind] = frozenset(
     {
@@ -75,6 +75,24 @@ def log_file(name: str, attempt: int | None = None, restart: int | None = None) 
 def log_lines(name: str, lines: int, attempt: int | None = None, restart: int | None = None) -> list[str]:
     """The last `lines` lines of that log."""
     return tail(log_file(name, attempt, restart), lines)
+
+
+def why_silent(name: str, attempt: int | None = None, restart: int | None = None) -> str:
+    """Why there is nothing to print of that log; "" where there is something, or no log at all."""
+    try:
+        path = log_file(name, attempt, restart)
+        if path.stat().st_size:
+            return ""
+    except (RunError, OSError):
+        return ""
+    run = folder.find(name)
+    place = f"attempt {int(path.parent.parent.name)} restart {path.parent.name.removeprefix('restart-')}"
+    if fold(ledger.read_events(run.path)).open_attempt is None:
+        return f"the training log of {place} is empty: {path}"
+    name = run.record.name
+    return (
+        f"the training log of {place} is empty so far: `pretrainctl status {name}` says how long it has been starting"
+    )
 
 
 def follow_log(name: str, lines: int = 40) -> Iterator[LogLine]:

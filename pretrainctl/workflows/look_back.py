@@ -26,6 +26,7 @@ from pretrainctl.runs.state import AttemptState, fold
 from pretrainctl.slurm.client import Slurm
 from pretrainctl.workflows.loading import judge_load, refused_tags, resume_tag_of
 from pretrainctl.workflows.read_logs import read_logs
+from pretrainctl.workflows.spread import spread_in
 
 __all__ = ["Past", "evidence_of", "expected_checkpoint", "look_back", "restart_summaries", "steps_of"]
 
@@ -134,6 +135,8 @@ def evidence_of(  # noqa: PLR0913 - what a caller may know besides
     """What the folder of a restart tells, with what the caller knows besides; `log_bytes` None reads all of a log."""
     first, last = steps_of(folder)
     hang = hang or codec.read_if_whole(Hang, folder / "hang.json")
+    log = folder / "training.log"
+    reading = _read(log, other_logs, placement, stepped=last is not None, limit=log_bytes)
     return Evidence(
         srun_status=srun_status,
         end=codec.read_if_whole(End, folder / "end.json"),
@@ -148,9 +151,10 @@ def evidence_of(  # noqa: PLR0913 - what a caller may know besides
         stuck=hang,
         start_step=first - 1 if first is not None else 0,
         last_step=last,
-        log=_read(folder / "training.log", other_logs, placement, stepped=last is not None, limit=log_bytes),
+        log=reading,
         placement=placement or Placement(),
         target_steps=target_steps,
+        spread=spread_in([log], reading, placement or Placement(), limit=log_bytes),
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pretrainctl.errors import PretrainctlError, SlurmError
 from pretrainctl.records.job import Job, JobClass
 from pretrainctl.records.run import Action, AttemptRecord, Event, EventKind
+from pretrainctl.recovery.policies import FailureClass
 from pretrainctl.runs import folder, ledger
 from pretrainctl.runs.folder import RunFolder
 from pretrainctl.runs.pulse import tell_silence
@@ -162,14 +163,16 @@ def _carry_on(run: RunFolder, events: Sequence[Event], slurm: Slurm, jobs: Seque
                 silence = tell_silence(run.path, record.attempt, record.host, record.job_id)
                 message += f"; {silence}" if silence else ""
         return Outcome(run.record.name, message + (f"; queued {len(submitted)} more" if submitted else ""), submitted)
-    lost = _lost_before_their_attempt(run, events, slurm)
+    lost, of_person = _lost_before_their_attempt(run, events, slurm)
     if lost:
-        ledger.append(run.path, "stopped", lost)
+        ledger.append(run.path, "stopped", lost, data={"class": of_person} if of_person else {})
         return Outcome(run.record.name, f"stopped: {lost}")
     past = look_back(run, slurm)
     if past is not None and past.stop is not None:
         kind: EventKind = "finished" if past.stop.action is Action.FINISH else "stopped"
-        ledger.append(run.path, kind, past.stop.reason, data={"class": past.diagnosis.failure_class})
+        ledger.append(
+            run.path, kind, past.stop.reason, data={"class": past.diagnosis.failure_class, "of": past.attempt}
+        )
         return Outcome(run.record.name, f"{kind}: {past.stop.reason}")
     try:
         submitted, _ = queue_jobs(run, launch, slurm)
@@ -194,8 +197,9 @@ def _free_held(run: RunFolder, slurm: Slurm, jobs: Sequence[Job]) -> str:
     return done
 
 
-def _lost_before_their_attempt(run: RunFolder, events: Sequence[Event], slurm: Slurm) -> str:
-    """Why a run stops whose jobs, since the last resume, ended without an attempt; empty where it may go on.
+def _lost_before_their_attempt(run: RunFolder, events: Sequence[Event], slurm: Slurm) -> tuple[str, str]:
+    """Why a run stops whose jobs, since the last resume, ended without an attempt; empty where it may go on. And the
+    class, where a person cancelled one.
 
     One that a person cancelled is a stop. Two that ended by themselves would be followed by a third.
     """
@@ -205,13 +209,15 @@ def _lost_before_their_attempt(run: RunFolder, events: Sequence[Event], slurm: S
     submitted = [event.data["job_id"] for event in outside if event.kind == "submitted" and event.sequence > resumed]
     lost = [job for job in submitted if job not in claimed]
     if not lost:
-        return ""
+        return "", ""
     jobs = slurm.jobs(lost)
     for job in jobs.values():
         if job.state.job_class in {JobClass.USER_CANCEL, JobClass.ADMIN_CANCEL, JobClass.CANCELLED}:
-            return f"job {job.job_id} was cancelled before it began: nothing goes on until `resume`"
+            said = f"job {job.job_id} was cancelled before it began: nothing goes on until `resume`"
+            return said, FailureClass.USER_CANCEL.value
     ended = [job for job in jobs.values() if job.state.alive is False]
     if len(ended) < 2:
-        return ""
+        return "", ""
     told = ", ".join(f"{job.job_id} {job.state.text}" for job in ended)
-    return f"jobs ended before their attempt began ({told}): see {run.path / 'attempts'}/slurm-{ended[-1].job_id}.out"
+    said = f"jobs ended before their attempt began ({told}): see {run.path / 'attempts'}/slurm-{ended[-1].job_id}.out"
+    return said, ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -20,8 +21,9 @@ from pretrainctl.workflows.reach import reach
 
 __all__ = ["Phase", "RunStatus", "Survey", "survey"]
 
-Phase = Literal["finished", "stopped", "failed", "stopping", "running", "queued", "no_job", "unknown"]
-"""`stopped`: by a person, with a command of ours or with scancel. `failed`: by itself, as its last event says.
+Phase = Literal["finished", "stopped", "failed", "stopping", "starting", "running", "queued", "no_job", "unknown"]
+"""`starting`: its program runs and has done no step of this start yet.
+`stopped`: by a person, with a command of ours or with scancel. `failed`: by itself, as its last event says.
 `stopping`: stopped, and a job of it has not ended yet. `no_job`: not finished, not stopped, and nothing of it is queued
 or running: `reconcile` looks into it. `unknown`: Slurm could not be asked."""
 
@@ -35,7 +37,8 @@ class RunStatus:
     """One run; `step`, `tokens` and `loss` are those of the newest line of its metrics, None where there is none.
 
     `job_id` is the running job, or the first that is queued; `reason` why it waits; `expected_start` epoch s.
-    `nodes` are those of the running job, less `dead_nodes`, which it has lost.
+    `nodes` are those of the running job, less `dead_nodes`, which it has lost. `started` is when the program of a run
+    that is `starting` was started, `sign` its last sign of life and `sign_time` when that was; epoch s.
     """
 
     name: str
@@ -60,6 +63,9 @@ class RunStatus:
     last_event_time: float | None
     warnings: tuple[str, ...]
     last_sample_time: float | None
+    started: float | None = None
+    sign: str = ""
+    sign_time: float | None = None
 
 
 @dataclass(frozen=True)
@@ -145,6 +151,8 @@ def _status(run: RunFolder, state: RunState, jobs: Mapping[int, Job] | None) -> 
     dead = state.open_attempt.dead_nodes if state.open_attempt is not None else ()
     launch = run.launch()
     phase = _phase(state, bool(running), bool(queued), known=jobs is not None)
+    start = _starting(run, state) if phase == "running" else None
+    phase = "starting" if start is not None else phase
     warnings = _warnings(run, state, current if current in running else None)
     if phase == "no_job" and cancelled:
         phase, warning = _cancelled_or_unwritten(run)
@@ -168,11 +176,69 @@ def _status(run: RunFolder, state: RunState, jobs: Mapping[int, Job] | None) -> 
         nodes=tuple(node for node in held if node not in dead),
         dead_nodes=tuple(node for node in held if node in dead),
         queued_jobs=len(queued),
-        last_event=state.last.message if state.last else "",
+        last_event=_last_word(state),
         last_event_time=state.last.time if state.last else None,
         warnings=warnings,
         last_sample_time=sample.time,
+        started=start.since if start is not None else None,
+        sign=start.sign if start is not None else "",
+        sign_time=start.sign_time if start is not None else None,
     )
+
+
+@dataclass(frozen=True)
+class _Starting:
+    """A start of the program that has done no step yet; times are epoch s."""
+
+    since: float
+    sign: str = ""
+    sign_time: float | None = None
+
+
+def _starting(run: RunFolder, state: RunState) -> _Starting | None:
+    """The present start of the program, None where it has done a step, has ended, or prints and reports nothing."""
+    place = next(reversed(list(run.restart_dirs())), None)
+    if place is None or state.open_attempt is None or place[0] != state.open_attempt.attempt:
+        return None
+    attempt, restart, folder = place
+    told = {
+        event.kind: event.time
+        for event in ledger.read_events(run.path, attempt)
+        if event.kind in {"restart_started", "restart_ended"} and event.data.get("restart") == restart
+    }
+    if "restart_started" not in told or "restart_ended" in told:
+        return None
+    lines = _entries(folder / "metrics.jsonl")
+    if any(line.get("kind") == "step" for line in lines):
+        return None
+    phases = [(str(line.get("phase")), _number(line.get("time"))) for line in lines if line.get("kind") == "phase"]
+    signs = [(when, f"phase {name}") for name, when in phases[-1:] if when is not None]
+    with contextlib.suppress(OSError):
+        log = (folder / "training.log").stat()
+        if log.st_size and not phases:
+            return None  # a program that reports no steps
+        signs += [(log.st_mtime, "a line in its log")] if log.st_size else []
+    newest = max(signs, default=None)
+    if newest is None:
+        return _Starting(told["restart_started"])
+    sign = newest[1] if not phases or newest[1].startswith("phase") else f"{newest[1]} (phase {phases[-1][0]})"
+    return _Starting(told["restart_started"], sign, newest[0])
+
+
+def _entries(metrics: Path) -> list[dict[str, Any]]:
+    """What can be read of the newest lines of metrics."""
+    found = []
+    for line in _tail(metrics):
+        with contextlib.suppress(ValueError, RecursionError):
+            data = json.loads(line)
+            found += [data] if isinstance(data, dict) else []
+    return found
+
+
+def _last_word(state: RunState) -> str:
+    """The last event; of a stopped run with why it is stopped, which an attempt that ends says nothing of."""
+    last = state.last.message if state.last else ""
+    return f"{state.stopped}; {last}" if state.stopped and state.stopped not in last else last
 
 
 def _cancelled_or_unwritten(run: RunFolder) -> tuple[Phase, str]:

@@ -43,6 +43,10 @@ def test_a_users_scancel_is_a_stop_until_resume(site: Site) -> None:
     assert_nothing_goes_on(run)
     stopped_at = run.step()
     assert run.status()["phase"] == "stopped"
+    for words, said in (((), "the user cancelled the job"), (("--attempt", "2"), "no training was started")):
+        found = json.loads(site.command("doctor", run.name, *words, "--json").stdout)
+        assert (found["class"], found["action"]) == ("user_cancel", "stop")
+        assert said in found["message"]
     assert site.command("resume", run.name).returncode == 0
     run.wait_for_step(stopped_at + 3)
     assert site.command("cancel", run.name).returncode == 0

@@ -8,14 +8,27 @@ counts, so what is special stands before what is general. `log_reading` says whi
 
 from __future__ import annotations
 
+from pretrainctl.recovery.signatures.accelerators import ACCELERATORS
 from pretrainctl.recovery.signatures.consequences import CONSEQUENCES
 from pretrainctl.recovery.signatures.contract import Confidence, Signature, Weight
+from pretrainctl.recovery.signatures.frameworks import FRAMEWORKS
 from pretrainctl.recovery.signatures.machine import MACHINE
+from pretrainctl.recovery.signatures.network import NETWORK
 from pretrainctl.recovery.signatures.program import PROGRAM
+from pretrainctl.recovery.signatures.storage import STORAGE
 from pretrainctl.recovery.signatures.surroundings import SURROUNDINGS
 
 __all__ = ["CLUES", "SIGNATURES", "Confidence", "Signature", "Weight"]
 
-SIGNATURES: tuple[Signature, ...] = (*SURROUNDINGS, *PROGRAM, *MACHINE, *CONSEQUENCES)
+SIGNATURES: tuple[Signature, ...] = (
+    *SURROUNDINGS,
+    *NETWORK,
+    *STORAGE,
+    *ACCELERATORS,
+    *PROGRAM,
+    *FRAMEWORKS,
+    *MACHINE,
+    *CONSEQUENCES,
+)
 CLUES: tuple[str, ...] = tuple(dict.fromkeys(signature.clue for signature in SIGNATURES))
 """A line without any of these fits no signature."""

@@ -43,7 +43,7 @@ CONSEQUENCES: tuple[Signature, ...] = (
     echo("CANCELLED", r"\*\*\* STEP \S+ ON \S+ CANCELLED AT", _SLURM),
     root(
         "rror",
-        rf"error: {_NODE}: task (?P<rank>\d+): Segmentation fault",
+        rf"error: {_NODE}: task (?P<rank>\d+): (?:Segmentation fault|Bus error|Floating point exception)",
         "application_error",
         "a rank crashed",
         _SLURM,
@@ -59,7 +59,36 @@ CONSEQUENCES: tuple[Signature, ...] = (
         weight="error",
         confidence="medium",
     ),
-    echo("rror", r"error: \S+: tasks? [\d,-]+: (?:Terminated|Killed|Exited|Aborted|Segmentation)", _SLURM),
+    echo("rror", r"error: \S+: tasks? [\d,-]+: (?:Terminated|Killed|Exited|Aborted|Segmentation|Bus error)", _SLURM),
+    *(
+        root(
+            clue,
+            pattern,
+            "application_error",
+            "a rank crashed",
+            source,
+            weight="error",
+            confidence="medium",
+            hint=hint,
+        )
+        for clue, pattern, source, hint in (
+            (
+                "Bus error",
+                r"\bBus error(?:\s+\(core dumped\)|$| +\S*python)",
+                "GNU bash, strsignal(SIGBUS)",
+                "a /dev/shm that is full, or a file that was cut while it was mapped, looks like this",
+            ),
+            ("core dumped", r"(?:Segmentation fault|Floating point exception)\s+\(core dumped\)", "GNU bash", ""),
+            (
+                "noticed that process rank",
+                r"process rank (?P<rank>\d+) .*on node (?P<node>\S+) exited on signal (?:4|7|8|11)\b",
+                "open-mpi/ompi: orte/tools/orterun/help-orterun.txt",
+                "",
+            ),
+        )
+    ),
+    echo("core dumped", r"\bAborted\s+\(core dumped\)", "GNU bash"),
+    echo("KeyboardInterrupt", r"^(?:\S+: ?)*KeyboardInterrupt\s*$", "CPython: the last line of a traceback"),
     echo("rror", r"FAILED \(non-zero exit code|srun: error: Timed out waiting for job step|MESSAGE_TASK_EXIT", _SLURM),
     # ranks that waited
     root(
@@ -83,7 +112,27 @@ CONSEQUENCES: tuple[Signature, ...] = (
             weight="error",
             confidence="medium",
         )
-        for clue, name in (("rror", r"[A-Z]\w*Error"), ("xception", r"(?:[A-Z]\w*)?Exception"))
+        for clue, name in (
+            ("rror", r"[A-Z]\w*Error"),
+            ("xception", r"(?:[A-Z]\w*)?Exception"),
+            ("BackendCompilerFailed", r"BackendCompilerFailed"),
+        )
+    ),
+    *(
+        root(
+            clue,
+            rf"^(?:\s*[\w.-]+: ?)?(?:\[[^\]]*\]:? ?)*(?:[A-Za-z_]\w*\.)*(?:{name})\s*$",
+            "application_error",
+            "the program raised an error that says no more",
+            "CPython: the last line of a traceback",
+            weight="error",
+            confidence="medium",
+        )
+        for clue, name in (
+            ("rror", r"[A-Z]\w*Error"),
+            ("xception", r"(?:[A-Z]\w*)?Exception"),
+            ("StopIteration", r"StopIteration"),
+        )
     ),
     root(
         "rror",

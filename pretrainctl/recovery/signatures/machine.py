@@ -97,10 +97,10 @@ MACHINE: tuple[Signature, ...] = (
     echo("Xid", r"Xid \([^)]*\): (?:43|45)\b", _XID),
     root(
         "rror",
-        r"[Uu]nable to determine the device handle for (?:GPU|gpu)|GPU is lost|No CUDA GPUs are available",
+        r"No CUDA GPUs are available",
         "gpu_hardware",
         "a GPU does not answer any more",
-        "NVIDIA nvidia-smi; rwth-i6/returnn#1486",
+        "rwth-i6/returnn#1486",
     ),
     root(
         "rror",
@@ -154,7 +154,7 @@ MACHINE: tuple[Signature, ...] = (
     ),
     root(
         "UCX",
-        r"UCX +ERROR .*(?:[Tt]ransport retry|[Tt]imeout|[Uu]nreachable)",
+        r"UCX +ERROR .*(?:[Tt]imeout|[Uu]nreachable)",
         "fabric",
         "a transfer between nodes failed",
         "openucx/ucx: ib_mlx5_log.c",

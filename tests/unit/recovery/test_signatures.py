@@ -9,6 +9,10 @@ import pytest
 from pretrainctl.recovery.diagnosis import FailureClass
 from pretrainctl.recovery.log_reading import find_cause
 from pretrainctl.recovery.signatures import CLUES, SIGNATURES
+from pretrainctl.recovery.signatures.accelerators import ACCELERATORS
+from pretrainctl.recovery.signatures.frameworks import FRAMEWORKS
+from pretrainctl.recovery.signatures.network import NETWORK
+from pretrainctl.recovery.signatures.storage import STORAGE
 from pretrainctl.recovery.signatures.surroundings import SURROUNDINGS
 
 ROOTS = [
@@ -164,7 +168,18 @@ EXTRA = [
     "7001|NODE_FAIL|1:0",
     "7001|BOOT_FAIL|0:0",
     "[1695:cn1:12:0] ib_mlx5_log.c:179 UCX  ERROR Transport retry count exceeded on mlx5_0:1/IB",
+    "[1695:cn1:12:0] wireup.c:1026 UCX  ERROR no transport to <no debug data>: Destination is unreachable",
+    "RuntimeError: No CUDA GPUs are available",
     "Fatal Python error: Segmentation fault",
+    "bash: line 1: 4711 Bus error               (core dumped) python train.py",
+    "bash: line 1: 4711 Segmentation fault      (core dumped) python train.py",
+    "bash: line 1: 4711 Aborted                 (core dumped) python train.py",
+    "mpirun noticed that process rank 1 with PID 0 on node cn02 exited on signal 11 (Segmentation fault).",
+    "KeyboardInterrupt",
+    "torch._dynamo.exc.BackendCompilerFailed: backend='inductor' raised:",
+    "AssertionError",
+    "Exception",
+    "StopIteration",
     "cn1:7:8 [1] transport/net_ib.cc:1296 NCCL WARN NET/IB : Got completion from peer 10.0.0.5<33092> with error 12",
     "{'loss': nan}",
     "loss=nan",
@@ -266,7 +281,7 @@ def test_each_entry_says_where_its_wording_was_seen_and_is_hit_by_a_case() -> No
     lines = [*(line for line, _ in ROOTS), *ECHOES, *EXTRA]
     for signature in SIGNATURES:
         assert signature.source
-        if signature in SURROUNDINGS:  # which have cases of their own
+        if signature in {*SURROUNDINGS, *NETWORK, *STORAGE, *ACCELERATORS, *FRAMEWORKS}:  # which have their own
             continue
         assert any(
             signature.clue in line

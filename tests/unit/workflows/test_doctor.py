@@ -295,6 +295,17 @@ def test_the_hint_follows_the_policy_in_force(run: Run) -> None:
         assert "comes twice" not in found.hint
 
 
+def test_what_all_ranks_print_is_no_node_s_fault(run: Run) -> None:
+    missing = "ModuleNotFoundError: No module named 'transformers'"
+    run.attempt(1, 7)
+    folder = run.restart(1, 0, *[missing] * 2, steps=0, failure=died())
+    run.leave(1, "stop", "environment", "x")
+    found = examine_run("a")
+    assert (found.failure_class, found.nodes, found.ranks) == ("environment", (), ())
+    (folder / "training.log").write_text(f"{missing}\n")
+    assert (examine_run("a").nodes, examine_run("a").ranks) == (("node02",), (1,))
+
+
 def test_what_the_attempt_saw_and_its_folder_does_not_keep(run: Run) -> None:
     run.attempt(1, 7)
     run.restart(1, 0, "step 5")
@@ -434,6 +445,17 @@ def test_only_nodes_of_the_job_are_named(tmp_path: Path) -> None:
     log.write_text("SLURM_JOB_NODELIST=jpbo-001-[01-08]\nsrun: error: Node failure on jpbo-104-11\n")
     assert examine_logs([log]).nodes == ("jpbo-104-11",), "a log may tell of several jobs"
     assert examine_logs([log], "jpbo-001-[01-08]").nodes == ()
+
+
+def test_logs_of_ranks_on_several_nodes_that_say_the_same_name_none(tmp_path: Path) -> None:
+    logs = [tmp_path / f"rank_{rank}.out" for rank in range(4)]
+    for log in logs:
+        log.write_text("ModuleNotFoundError: No module named 'einops'\n")
+    found = examine_logs(logs, "cn[1-2]", 2)
+    assert (found.failure_class, found.nodes, found.ranks) == ("environment", (), ())
+    for log in logs[:2]:
+        log.write_text("step 1\n")
+    assert examine_logs(logs, "cn[1-2]", 2).nodes == ("cn2",)
 
 
 def test_logs_that_are_not_there(tmp_path: Path) -> None:

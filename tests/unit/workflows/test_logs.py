@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pretrainctl.cli.run import logs as logs_command
 from pretrainctl.errors import RunError
 from pretrainctl.records import codec
 from pretrainctl.records.run import RunRecord
@@ -49,3 +50,22 @@ def test_what_the_attempts_say_between_the_lines_is_said_once(tmp_path: Path, mo
     monkeypatch.setattr(logs, "follow", follow)
     said = [line.text for line in logs.follow_log(str(tmp_path)) if not line.of_program]
     assert said == [f"attempt 1: {reached}", "attempt 1: finish"]
+
+
+def test_a_log_that_is_empty_so_far_is_said_so_on_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    codec.write(tmp_path / "run.json", RunRecord("a", "a", "a", "sandbox", 0.0, "u", {}, {}, {}))
+    log = tmp_path / "attempts" / "0002" / "restart-1" / "training.log"
+    log.parent.mkdir(parents=True)
+    log.touch()
+    ledger.append(tmp_path, "claimed", "claimed", attempt=2, data={"job_id": 1})
+    logs_command(str(tmp_path), lines=40)
+    out, err = capsys.readouterr()
+    assert (out, "log of attempt 2 restart 1 is empty so far: `pretrainctl status a`" in err) == ("", True)
+    logs_command(str(tmp_path), lines=40, as_json=True)
+    assert capsys.readouterr().err == "", "its JSON says so itself"
+    ledger.append(tmp_path, "attempt_ended", "x", attempt=2, data={"action": "stop", "class": "unknown"})
+    logs_command(str(tmp_path), lines=40)
+    assert "is empty: " in capsys.readouterr().err
+    log.write_text("step 1\n")
+    logs_command(str(tmp_path), lines=40)
+    assert capsys.readouterr() == ("step 1\n", "")

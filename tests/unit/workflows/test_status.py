@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -17,7 +18,7 @@ from pretrainctl.errors import LedgerError, SlurmError
 from pretrainctl.metrics.series import read_series
 from pretrainctl.records import codec
 from pretrainctl.records.job import Job, JobClass, StateMeaning
-from pretrainctl.records.run import RunRecord
+from pretrainctl.records.run import AttemptRecord, RunRecord
 from pretrainctl.runs import ledger
 from pretrainctl.workflows import status
 
@@ -249,3 +250,67 @@ def test_a_resume_that_has_not_queued_its_job_yet_is_not_stopped_by_what_was_can
     assert status.survey().runs[0].phase == "stopped"
     ledger.append(folder, "resume_requested", "resume asked for")
     assert status.survey().runs[0].phase == "no_job"
+
+
+PHASE = '{"kind":"phase","phase":"%s","step":0,"time":%f}\n'
+STEP = '{"kind":"step","step":1,"tokens":1,"loss":1.0,"grad_norm":1.0,"lr":1.0,"seconds":1.0,"time":1.0}\n'
+
+
+@pytest.mark.parametrize(
+    ("metrics", "log", "phase", "sign"),
+    [
+        (None, None, "starting", ""),
+        (None, "", "starting", ""),
+        (PHASE % ("start", 1.7e9), "", "starting", "phase start"),
+        (PHASE % ("start", 1.7e9) + PHASE % ("load", 1.8e9), "", "starting", "phase load"),
+        (PHASE % ("start", 1.7e9), "compiling", "starting", "a line in its log (phase start)"),
+        (PHASE % ("start", 1.7e9) + STEP, "", "running", ""),
+        (None, "a program that reports nothing", "running", ""),
+    ],
+)
+def test_a_first_start_says_for_how_long_and_the_last_sign_of_life(
+    roots: list[Path],
+    launch: dict[str, object],
+    capsys: pytest.CaptureFixture[str],
+    metrics: str | None,
+    log: str | None,
+    phase: str,
+    sign: str,
+) -> None:
+    folder = run(roots[0], "a", launch, 1)
+    start = folder / "attempts" / "0001" / "restart-0"
+    start.mkdir(parents=True)
+    codec.write(start.parent / "attempt.json", AttemptRecord(1, 1, 0, "node01", 1, ("node01",), 0.0))
+    for name, text in (("metrics.jsonl", metrics), ("training.log", log)):
+        if text is not None:
+            (start / name).write_text(text)
+    ledger.append(folder, "claimed", "claimed", attempt=1, data={"job_id": 1})
+    began = ledger.append(folder, "restart_started", "restart 0", attempt=1, data={"restart": 0, "nodes": ["node01"]})
+    Queue.jobs_known = {1: job(1, JobClass.RUNNING)}
+    (found,) = status.survey().runs
+    assert (found.phase, found.sign) == (phase, sign)
+    assert found.started == (began.time if phase == "starting" else None)
+    status_command("a")
+    shown = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("phase"))
+    assert ("starting for " in shown) == (phase == "starting")
+    if phase == "starting":
+        assert f"last sign of life: {sign or 'none yet'}" in shown
+        assert not sign or " ago" in shown
+    ledger.append(folder, "restart_ended", "failed", attempt=1, data={"restart": 0, "class": "gpu_oom"})
+    assert status.survey().runs[0].phase == "running"
+
+
+def test_a_later_start_is_starting_until_its_own_first_step(roots: list[Path], launch: dict[str, object]) -> None:
+    folder = run(roots[0], "a", launch, 1)
+    for index in (0, 1):
+        start = folder / "attempts" / "0001" / f"restart-{index}"
+        start.mkdir(parents=True)
+        (start / "metrics.jsonl").write_text(PHASE % ("start", time.time()) + (STEP if index == 0 else ""))
+        codec.write(start.parent / "attempt.json", AttemptRecord(1, 1, 0, "node01", 1, ("node01",), 0.0))
+        ledger.append(folder, "claimed", "claimed", attempt=1, data={"job_id": 1})
+        ledger.append(folder, "restart_started", "x", attempt=1, data={"restart": index, "nodes": ["node01"]})
+    Queue.jobs_known = {1: job(1, JobClass.RUNNING)}
+    (found,) = status.survey().runs
+    assert (found.phase, found.step, found.sign) == ("starting", 1, "phase start")
+    ledger.append(folder, "stop_requested", "stop asked for")
+    assert status.survey().runs[0].phase == "stopping"

@@ -1,0 +1,77 @@
+"""What Megatron, NeMo, torchtitan and DeepSpeed say of numbers and settings, and Slurm of a start, beyond `program`."""
+
+from __future__ import annotations
+
+from pretrainctl.recovery.signatures.contract import Signature, root
+
+__all__ = ["FRAMEWORKS"]
+
+_MEGATRON = "NVIDIA/Megatron-LM: megatron/core/num_microbatches_calculator.py, datasets/indexed_dataset.py"
+_STEP_LINES = "pytorch/torchtitan, Hugging Face Trainer, NVIDIA/Megatron-LM: their step lines"
+_BEGINS = r"(?i)(?:\b|\x1b\[[\d;]*m)"
+"""Of a word: torchtitan colours its numbers."""
+_NAN = _BEGINS + r"(?:loss|grad[ _]norm)['\"]?(?::\s*|\s*=\s*)[-+]?nan\b"
+_INF = _BEGINS + r"loss['\"]?(?::\s*|\s*=\s*)[-+]?inf(?:inity)?\b"
+
+FRAMEWORKS: tuple[Signature, ...] = (
+    *(
+        root(clue, pattern, "divergence", "the loss is not a number, step after step", _STEP_LINES, at_least=3)
+        for clue, pattern in (
+            *((clue, _NAN) for clue in ("  nan", ": NaN", "=NaN", "= nan", "= NaN", ":nan")),
+            *((clue, _INF) for clue in ("  inf", ": inf", ": Inf", ": INF", "=inf", "=Inf", "= inf")),
+        )
+    ),
+    root(
+        "is not divisible by",
+        r"batch size \S+ is not divisible by micro batch size|world[_ ]size \S+ is not divisible by",
+        "config",
+        "the batch or the ranks do not divide",
+        f"{_MEGATRON}, parallel_state.py",
+    ),
+    root(
+        "at the path prefix",
+        r"\.idx and \.bin files cannot be found at the path prefix",
+        "config",
+        "a file that is named is not there",
+        _MEGATRON,
+        hint="see whether the data prefix is right, and can be read on a compute node",
+    ),
+    root(
+        "rror",
+        r"Unable to JIT load the \w+ op due to|Installed CUDA version \S+ does not match the version torch was",
+        "environment",
+        "DeepSpeed's kernels cannot be built here",
+        "deepspeedai/DeepSpeed: op_builder/builder.py",
+    ),
+    root(
+        "rror",
+        r"\w+ size changed, may indicate binary incompatibility|module compiled against ABI version",
+        "environment",
+        "packages do not fit each other",
+        "numpy/numpy: numpy/__init__.pxd, numpy/core",
+        start_only=True,
+    ),
+    root(
+        "bad_alloc",
+        r"(?:instance of '|what\(\):\s+|Error: )std::bad_alloc",
+        "host_oom",
+        "the host's memory ran out",
+        "GNU libstdc++: std::bad_alloc::what",
+        confidence="medium",
+    ),
+    root(
+        "rror",
+        r"srun: error: tasks? [\d,-]+ launch failed: ",
+        "boot_failure",
+        "Slurm could not start the tasks",
+        "SchedMD/slurm: src/srun; an interconnect plugin",
+    ),
+    root(
+        "unge",
+        r"Munge (?:en|de)code failed",
+        "boot_failure",
+        "the node cannot prove who it is to Slurm",
+        "SchedMD/slurm: src/plugins/auth/munge",
+        confidence="medium",
+    ),
+)

@@ -1,0 +1,49 @@
+"""Search logs for who shows the error that they were read to name."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Generator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+from pretrainctl.errors import PretrainctlError
+from pretrainctl.recovery.log_reading import LogReading
+from pretrainctl.recovery.placement import Placement
+from pretrainctl.recovery.spread import Spread, raised, read_spread
+from pretrainctl.runs.log_scan import scan
+
+__all__ = ["spread_in"]
+
+_RANK_FILE = re.compile(r"(?:rank|task)[-_.]?0*(\d+)(?!\d)", re.IGNORECASE)
+
+
+def spread_in(
+    paths: Sequence[Path],
+    reading: LogReading,
+    placement: Placement,
+    *,
+    limit: int | None = None,
+    names: Mapping[Path, str] = MappingProxyType({}),
+) -> Spread:
+    """Where the cause that `reading` found stands in these files, in each the last `limit` bytes; nothing where they
+    name none, or cannot be read. `names` are what people call the files, where that is another name."""
+    cause = reading.cause()
+    if cause is None or cause.signature.weight == "echo":
+        return Spread()
+    # The name of an exception is in far fewer lines than what is common to all errors.
+    text = raised(cause.line) or cause.signature.clue
+    with contextlib.closing(_lines(paths, text, limit, names)) as lines:
+        return read_spread(lines, cause, placement)
+
+
+def _lines(
+    paths: Sequence[Path], text: str, limit: int | None, names: Mapping[Path, str]
+) -> Generator[tuple[str, int | None], None, None]:
+    for path in paths:
+        named = _RANK_FILE.search(Path(names.get(path, str(path))).name)
+        rank = int(named[1]) if named else None
+        with contextlib.suppress(OSError, PretrainctlError):
+            for hit in scan(path, [text], limit=limit):
+                yield hit.text, rank
