@@ -13,7 +13,7 @@ import typer
 
 from pretrainctl.cli import view
 from pretrainctl.cli.plan import Cluster
-from pretrainctl.errors import InputError, SlurmError
+from pretrainctl.errors import CheckpointError, InputError, SlurmError
 from pretrainctl.units import show_estimate
 
 if TYPE_CHECKING:
@@ -235,19 +235,24 @@ def checkpoints(
     """Checkpoints of a run: complete, incomplete or corrupt, and why.
 
     Without --verify the names and sizes of all shards are looked at, and the directory inside each file, not the bytes
-    of the weights.
+    of the weights. With it, what is corrupt is recorded, so that no start takes it; exit status 8 where something is.
     """
-    from pretrainctl.workflows.checkpoints import list_checkpoints, verify_checkpoints
+    from pretrainctl.workflows.checkpoints import Verified, list_checkpoints, verify_checkpoints
 
     with view.byte_progress("reading", shown=verify) as tell:
-        found = verify_checkpoints(name, tell) if verify else list_checkpoints(name)
+        found = verify_checkpoints(name, tell) if verify else Verified(tuple(list_checkpoints(name)))
     if as_json:
-        view.print_json(found)
-        return
-    view.print_table(
-        ("TAG", "STEP", "STATUS", "BYTES", "REASON"),
-        [(item.tag, str(item.step), item.status.value, str(item.size), item.reason) for item in found],
-    )
+        view.print_json(found.checkpoints)
+    else:
+        view.print_table(
+            ("TAG", "STEP", "STATUS", "BYTES", "REASON"),
+            [(item.tag, str(item.step), item.status.value, str(item.size), item.reason) for item in found.checkpoints],
+        )
+    for text in found.notes:
+        view.note(f"warning: {text}")
+    if verify and found.corrupt:
+        view.note(f"error: corrupt, {len(found.corrupt)} of {len(found.checkpoints)}: {', '.join(found.corrupt)}")
+        raise typer.Exit(CheckpointError.exit_code)
 
 
 def stop(
