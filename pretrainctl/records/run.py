@@ -36,6 +36,7 @@ EventKind = Literal[
     "cancel_requested",
     "change_accepted",
     "resume_requested",
+    "went_back",
     "batch_host_lost",
     "checkpoint_damaged",
     "checkpoint_sound",

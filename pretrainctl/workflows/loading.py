@@ -61,7 +61,7 @@ def refused_tags(events: Sequence[Event]) -> dict[str, RefusedTag]:
             damaged |= _read([refused])
         elif event.kind == "checkpoint_sound":
             damaged.pop(str(event.data.get("tag")), None)
-        elif event.kind == "resume_requested" and "back_to" in event.data:
+        elif event.kind == "went_back":
             behind, went_back_after = _read(event.data.get("behind")), event.after_attempt
     return damaged | unloadable | behind
 

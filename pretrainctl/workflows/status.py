@@ -34,7 +34,8 @@ class RunStatus:
     """One run; `step`, `tokens` and `loss` are those of the newest line of its metrics, None where there is none.
 
     `job_id` is the running job, or the first that is queued; `reason` why it waits; `expected_start` epoch s.
-    `nodes` are those of the running job, less `dead_nodes`, which it has lost.
+    `nodes` are those of the running job, less `dead_nodes`, which it has lost. `went_back`: that a person had it go on
+    from an older checkpoint, the last time, empty for never.
     """
 
     name: str
@@ -59,6 +60,7 @@ class RunStatus:
     last_event_time: float | None
     warnings: tuple[str, ...]
     last_sample_time: float | None
+    went_back: str = ""
 
 
 @dataclass(frozen=True)
@@ -171,6 +173,7 @@ def _status(run: RunFolder, state: RunState, jobs: Mapping[int, Job] | None) -> 
         last_event_time=state.last.time if state.last else None,
         warnings=warnings,
         last_sample_time=sample.time,
+        went_back=str(state.went_back or ""),
     )
 
 
