@@ -13,8 +13,8 @@ from tests.sandbox.training_runs import Site, TrainingRun, wait_until
 
 pytestmark = pytest.mark.usefixtures("sandbox")
 
-STEPS = 40
-EVERY = ("checkpoint.every_steps=10", "recovery.older_checkpoints=0")
+STEPS = 200
+EVERY = ("checkpoint.every_steps=50", "recovery.older_checkpoints=0")
 """No start may fall back by itself: that a person goes back is none."""
 
 
@@ -41,29 +41,29 @@ def losses(run: TrainingRun) -> list[float]:
 
 def test_a_finished_run_goes_back_and_comes_to_the_same_weights(site: Site, straight: TrainingRun) -> None:
     run, before = straight, losses(straight)
-    refused = site.command("resume", run.name, "--from", "20")
+    refused = site.command("resume", run.name, "--from", "100")
     assert refused.returncode == 2
-    assert "20 steps are done again" in refused.stderr
-    done = site.command("resume", run.name, "--from", "20", "--yes")
+    assert "100 steps are done again" in refused.stderr
+    done = site.command("resume", run.name, "--from", "100", "--yes")
     assert done.returncode == 0, done.stderr
     wait_until(lambda: run.events("finished")[1:], 120, "the second end", run=run)
     run.wait_for_an_empty_queue()
-    assert run.first_step_of(2) == 21
+    assert run.first_step_of(2) == 101
     assert digest(run, 2) == digest(run, 1)
     assert losses(run) == before
     quarantine = run.folder / "checkpoints" / "quarantine"
-    label = "went-back-to-global_step20"
+    label = "went-back-to-global_step100"
     assert sorted(path.name for path in quarantine.iterdir()) == [
-        f"global_step30.{label}",
-        f"global_step40.{label}",
+        f"global_step150.{label}",
+        f"global_step200.{label}",
     ]
     assert not run.events("checkpoint_gate")[-1].data["quarantined"], "nothing was left for the gate to move"
-    words = "a person went back to global_step20 from step 40, after attempt 1"
+    words = "a person went back to global_step100 from step 200, after attempt 1"
     assert run.status()["went_back"] == words
     assert words in site.command("doctor", run.name).stderr
     # A lower learning rate after a spike, say.
     change = ("--set", "training.optimizer.lr=1e-4", "--accept")
-    assert site.command("resume", run.name, "--from", "global_step30", "--yes", *change).returncode == 0
+    assert site.command("resume", run.name, "--from", "global_step150", "--yes", *change).returncode == 0
     wait_until(lambda: run.events("finished")[2:], 120, "the third end", run=run)
     rates = {sample["lr"] for sample in run.samples() if sample["attempt"] == 3}
     assert max(rates) <= 1e-4
