@@ -15,7 +15,7 @@ from pretrainctl.records.run import CheckpointStatus, RefusedTag
 from pretrainctl.runs import ledger
 from pretrainctl.runs.folder import RunFolder
 from pretrainctl.workflows.loading import refused_tags
-from pretrainctl.workflows.look_back import steps_of
+from pretrainctl.workflows.look_back import expected_checkpoint, steps_of
 
 __all__ = ["WayBack", "find_way_back"]
 
@@ -36,10 +36,11 @@ class WayBack:
     @property
     def cost(self) -> str:
         """What it costs, in words."""
-        return (
-            f"from step {self.from_step} back to {self.tag}: {self.from_step - self.step} steps are done again, and "
-            f"{_list(self.newer)} {'is' if len(self.newer) == 1 else 'are'} set aside in {self.directory / QUARANTINE}"
-        )
+        steps = f"from step {self.from_step} back to {self.tag}: {self.from_step - self.step} steps are done again"
+        if not self.newer:
+            return steps
+        verb = "is" if len(self.newer) == 1 else "are"
+        return f"{steps}, and {_list(self.newer)} {verb} set aside in {self.directory / QUARANTINE}"
 
     def take(self, run: RunFolder) -> None:
         """Record it, so that no gate takes one of the newer tags, and move these into quarantine. No job may be queued.
@@ -57,7 +58,8 @@ class WayBack:
 
 
 def find_way_back(run: RunFolder, layout: CheckpointLayout, wanted: str) -> WayBack | None:
-    """The way back to the tag, or step, that is `wanted`; None where nothing is newer.
+    """The way back to the tag, or step, that is `wanted`; None where nothing is newer, nor
+    was saved after it.
 
     InputError where it is not there; CheckpointError where nothing can go on from it in this layout.
     """
@@ -87,9 +89,11 @@ def find_way_back(run: RunFolder, layout: CheckpointLayout, wanted: str) -> WayB
             hint=f"`pretrainctl checkpoints {name}` lists those that are complete",
         )
     newer = tuple(names[: names.index(tag)])
-    if not newer:
+    # One that the run saved and that is gone, or lies aside, is missed too: a start would count as a fall-back.
+    newest = max(expected_checkpoint(run)["last_saved_step"] or 0, int(names[0].removeprefix("global_step")))
+    if newest == found.step:
         return None
-    return WayBack(directory, tag, found.step, newer, max(_newest_step(run), int(newer[0].removeprefix("global_step"))))
+    return WayBack(directory, tag, found.step, newer, max(newest, _newest_step(run)))
 
 
 def _newest_step(run: RunFolder) -> int:

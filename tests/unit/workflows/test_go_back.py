@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -158,6 +159,17 @@ def test_the_newest_is_resumed_plainly(run: RunFolder) -> None:
     assert lying(run) == ["global_step100", "global_step300", "global_step400"]
 
 
+def test_a_newer_one_that_is_aside_already_is_missed_no_more(run: RunFolder) -> None:
+    quarantine = directory(run) / "quarantine"
+    quarantine.mkdir()
+    for step in (300, 400):
+        (directory(run) / f"global_step{step}").rename(quarantine / f"global_step{step}.attempt-1-restart-0")
+    assert expected_checkpoint(run)["last_saved_step"] == 400, "a plain resume would count as a fall-back"
+    said = back(run, "100").message
+    assert said == "queued job 9; from step 430 back to global_step100: 330 steps are done again"
+    assert expected_checkpoint(run)["last_saved_step"] == 100
+
+
 def other_layout(run: RunFolder) -> None:
     (directory(run) / "global_step300").rename(directory(run) / "elsewhere")
     save(directory(run), 300, ranks=4)
@@ -209,14 +221,30 @@ def test_what_cannot_be_gone_back_to(run: RunFolder, what: str) -> None:
     assert (kinds(run), lying(run)) == (["stop_requested"], before), "nothing was changed"
 
 
-def test_a_tag_that_was_found_damaged(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    shard = directory(run) / "global_step300" / "zero_pp_rank_1_mp_rank_00_optim_states.pt"
+def flip(tag: Path) -> None:
+    shard = tag / "zero_pp_rank_1_mp_rank_00_optim_states.pt"
     content = bytearray(shard.read_bytes())
     content[content.index(b"data/0") + 120] ^= 1
     shard.write_bytes(content)
+
+
+def test_a_tag_that_was_found_damaged(run: RunFolder) -> None:
+    flip(directory(run) / "global_step300")
     assert verify_checkpoints(run.record.name).corrupt == ("global_step300",)
     with pytest.raises(CheckpointError, match=r"global_step300 is corrupt \(.*data/0 not as written"):
         back(run, "300")
+
+
+def test_the_only_one_was_found_damaged(run: RunFolder) -> None:
+    for step in (100, 300):
+        shutil.rmtree(directory(run) / f"global_step{step}")
+    flip(directory(run) / "global_step400")
+    verify_checkpoints(run.record.name)
+    for options in ({}, {"back_to": "400"}):
+        with pytest.raises(CheckpointError, match=r"global_step400 is corrupt \(.*data/0 not as written") as caught:
+            control.resume(run.record.name, **options)
+        assert caught.value.exit_code == 8
+    assert kinds(run) == ["stop_requested", "checkpoint_damaged"]
 
 
 def test_one_that_lies_aside_is_named(run: RunFolder) -> None:
