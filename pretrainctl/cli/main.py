@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from pretrainctl import __version__
-from pretrainctl.cli import demo, doctor, drill, job, lint, nodes, pack, plan, run, sandbox
+from pretrainctl.cli import control, demo, doctor, drill, job, lint, nodes, pack, plan, run, sandbox
 from pretrainctl.cli.once import OnceGroup
 from pretrainctl.errors import InputError, PretrainctlError
 
@@ -50,7 +50,7 @@ def _options(
         os.environ[DEBUG_VARIABLE] = "1"
 
 
-for part in (plan, lint, run, doctor, demo, drill, pack, job):
+for part in (plan, lint, run, control, doctor, demo, drill, pack, job):
     part.register(app)
 app.add_typer(nodes.app, name="nodes")
 app.add_typer(sandbox.app, name="sandbox")

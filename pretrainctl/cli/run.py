@@ -13,14 +13,14 @@ import typer
 
 from pretrainctl.cli import view
 from pretrainctl.cli.plan import Cluster
-from pretrainctl.errors import InputError, SlurmError
+from pretrainctl.errors import CheckpointError, InputError, SlurmError
 from pretrainctl.units import show_estimate
 
 if TYPE_CHECKING:
     from pretrainctl.schema.plan import Plan
     from pretrainctl.workflows.status import RunStatus
 
-__all__ = ["register"]
+__all__ = ["Json", "RunName", "Sets", "register"]
 
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="Name or folder of a run.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -29,7 +29,7 @@ Sets = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", he
 
 def register(app: typer.Typer) -> None:
     """Add the commands on runs to the app."""
-    for command in (launch, status, logs, metrics, checkpoints, stop, cancel, resume, reconcile):
+    for command in (launch, status, logs, metrics, checkpoints, reconcile):
         app.command()(command)
 
 
@@ -174,6 +174,7 @@ def _describe(run: RunStatus) -> list[tuple[str, str]]:
         ("waits for", run.reason),
         ("expected start", start),
         ("chained jobs queued", str(run.queued_jobs)),
+        ("went back", run.went_back),
         ("warning", "; ".join(run.warnings)),
         ("last event", f"{run.last_event} ({view.ago(run.last_event_time)})" if run.last_event else ""),
     ]
@@ -246,66 +247,24 @@ def checkpoints(
     """Checkpoints of a run: complete, incomplete or corrupt, and why.
 
     Without --verify the names and sizes of all shards are looked at, and the directory inside each file, not the bytes
-    of the weights.
+    of the weights. With it, what is corrupt is recorded, so that no start takes it; exit status 8 where something is.
     """
-    from pretrainctl.workflows.checkpoints import list_checkpoints, verify_checkpoints
+    from pretrainctl.workflows.checkpoints import Verified, list_checkpoints, verify_checkpoints
 
     with view.byte_progress("reading", shown=verify) as tell:
-        found = verify_checkpoints(name, tell) if verify else list_checkpoints(name)
+        found = verify_checkpoints(name, tell) if verify else Verified(tuple(list_checkpoints(name)))
     if as_json:
-        view.print_json(found)
-        return
-    view.print_table(
-        ("TAG", "STEP", "STATUS", "BYTES", "REASON"),
-        [(item.tag, str(item.step), item.status.value, str(item.size), item.reason) for item in found],
-    )
-
-
-def stop(
-    name: RunName,
-    save: Annotated[bool, typer.Option("--save", help="Save at the next step boundary, then end.")] = False,
-    as_json: Json = False,
-) -> None:
-    """End a run after a save; nothing goes on until `resume`."""
-    from pretrainctl.workflows import control
-
-    if not save:
-        raise InputError(
-            "stop without --save would lose the steps since the last checkpoint",
-            hint="`pretrainctl stop --save` saves and ends; `pretrainctl cancel` ends at once",
+        view.print_json(found.checkpoints)
+    else:
+        view.print_table(
+            ("TAG", "STEP", "STATUS", "BYTES", "REASON"),
+            [(item.tag, str(item.step), item.status.value, str(item.size), item.reason) for item in found.checkpoints],
         )
-    _show(control.stop(name), as_json=as_json)
-
-
-def cancel(name: RunName, as_json: Json = False) -> None:
-    """Cancel all jobs of a run at once; nothing goes on until `resume`.
-
-    Slurm tells the ranks by SIGTERM and kills them KillWait later (30 s at most sites): a save that is not done by
-    then is lost. `stop --save` waits for it.
-    """
-    from pretrainctl.workflows import control
-
-    _show(control.cancel(name), as_json=as_json)
-
-
-def resume(
-    name: RunName,
-    set_values: Sets = None,
-    recipe: Annotated[
-        Path | None, typer.Option("--recipe", metavar="FILE", help="Plan it anew with this recipe.")
-    ] = None,
-    accept: Annotated[bool, typer.Option("--accept", help="Go on although what it trains with was changed.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Let a stopped run go on from its newest complete checkpoint.
-
-    With --set or --recipe it is planned anew. What would alter the training is shown, and needs --accept; exit status
-    6 without.
-    """
-    from pretrainctl.workflows import control
-
-    outcome = control.resume(name, set_values=set_values or [], recipe=recipe, accept=accept)
-    _show(outcome, as_json=as_json)
+    for text in found.notes:
+        view.note(f"warning: {text}")
+    if verify and found.corrupt:
+        view.note(f"error: corrupt, {len(found.corrupt)} of {len(found.checkpoints)}: {', '.join(found.corrupt)}")
+        raise typer.Exit(CheckpointError.exit_code)
 
 
 def reconcile(
@@ -331,12 +290,3 @@ def reconcile(
         view.note(f"warning: {problem}")
     if found.unknown:
         raise typer.Exit(SlurmError.exit_code)
-
-
-def _show(outcome: object, *, as_json: bool) -> None:
-    from pretrainctl.workflows.control import Outcome
-
-    if as_json or not isinstance(outcome, Outcome):
-        view.print_json(outcome)
-    else:
-        print(f"{outcome.run}: {outcome.message}")

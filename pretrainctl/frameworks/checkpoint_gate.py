@@ -7,8 +7,9 @@ Policy, newest tag first:
 * Every incomplete or corrupt tag newer than that one is moved into quarantine. Tags older than it are looked
   at by name only (one directory scan each): those with missing shards are moved too, the others are left
   unopened, since they cannot be chosen now and will be inspected when their turn comes.
-* A tag that the training program could not load, by the run's records, is corrupt, whatever its files look like,
-  unless they were changed since.
+* A tag that the training program could not load, or whose bytes are not those that were written, by the run's
+  records, is corrupt, whatever its files look like, unless they were changed since. So is one that a person went
+  back from.
 * A tag of another layout (world size, ZeRO stage, precision) is never moved. Where it is the newest, the gate
   refuses: taking an older one would silently lose its progress.
 * No complete tag where one is expected is an error. It is one too where `latest` names a tag that is neither
@@ -35,7 +36,7 @@ from pretrainctl.frameworks.zero_checkpoint import (
 from pretrainctl.records.launch import CheckpointLayout
 from pretrainctl.records.run import Checkpoint, CheckpointStatus, RefusedTag
 
-__all__ = ["GateResult", "check", "gate", "refuse_other_layout", "refused_by_program", "stamp_of"]
+__all__ = ["GateResult", "as_recorded", "check", "gate", "refuse_other_layout", "stamp_of"]
 
 _TAGS_IN_MESSAGE = 5
 
@@ -72,7 +73,7 @@ def gate(
 
     `expected`: the run has recorded a completed save (or, for a program without telemetry, had any tag).
     `last_saved_step`: the newest step of those records, for the note on what is lost. `claimed`: the tag that the
-    program's end record says it saved. `refused`: tags that it could not load. `label` marks what is
+    program's end record says it saved. `refused`: tags that are not to be loaded. `label` marks what is
     moved (`attempt-0003`). CheckpointError: no usable checkpoint where there must be one, or one of another
     layout. UnreadableError: unknown. Only the owner of the run may call this, with no trainer alive.
     """
@@ -166,7 +167,7 @@ def _choose(
         checkpoint = inspect(directory, tag, layout, tasks_per_node=tasks_per_node, older=names[index + 1 :])
         if checkpoint is None:
             continue
-        checkpoint = refused_by_program(directory, checkpoint, wanted.refused)
+        checkpoint = as_recorded(directory, checkpoint, wanted.refused)
         looked.append(checkpoint)
         if checkpoint.other_layout:
             raise _other_layout(directory, checkpoint)
@@ -179,14 +180,16 @@ def _choose(
     return choice
 
 
-def refused_by_program(directory: Path, checkpoint: Checkpoint, refused: Mapping[str, RefusedTag]) -> Checkpoint:
-    """`checkpoint`, or the same as corrupt where it is one of those that could not be loaded, unchanged since."""
+def as_recorded(directory: Path, checkpoint: Checkpoint, refused: Mapping[str, RefusedTag]) -> Checkpoint:
+    """`checkpoint`, or the same as corrupt where it is one of those that are `refused`, unchanged since."""
     one = refused.get(checkpoint.tag)
-    if one is None or checkpoint.status is not CheckpointStatus.COMPLETE or checkpoint.other_layout:
+    if one is None or checkpoint.status is not CheckpointStatus.COMPLETE:
         return checkpoint
     if one.stamp and one.stamp != stamp_of(directory, checkpoint.tag):
         return checkpoint
-    return replace(checkpoint, status=CheckpointStatus.CORRUPT, reason=f"it could not be loaded: {one.reason}")
+    reason = f"it could not be loaded: {one.reason}" if one.because == "load" else one.reason
+    reason = "; ".join(part for part in (checkpoint.other_layout, reason) if part)
+    return replace(checkpoint, status=CheckpointStatus.CORRUPT, reason=reason)
 
 
 def stamp_of(directory: Path, tag: str) -> int:
@@ -220,8 +223,10 @@ def _other_layout(directory: Path, checkpoint: Checkpoint) -> CheckpointError:
 def _refuse_step_zero(directory: Path, wanted: _Wanted, pointer: str | None, bad: list[Checkpoint]) -> None:
     """Raise unless a fresh start is right."""
     lost = pointer if pointer is not None and not _accounted_for(directory, pointer, bad) else None
-    # A lone tag may be the first save, torn; of several, one whose shards are all there was complete once.
-    was_complete = next((one.tag for one in bad if one.status is CheckpointStatus.CORRUPT and len(bad) > 1), None)
+    # A lone tag may be the first save, torn; of several, one whose shards are all there was complete once, and so was
+    # one that only the records refuse.
+    corrupt = [one.tag for one in bad if one.status is CheckpointStatus.CORRUPT]
+    was_complete = next((tag for tag in corrupt if len(bad) > 1 or tag in wanted.refused), None)
     if not wanted.expected and lost is None and was_complete is None:
         return
     if wanted.claimed is not None:

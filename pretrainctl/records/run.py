@@ -36,7 +36,10 @@ EventKind = Literal[
     "cancel_requested",
     "change_accepted",
     "resume_requested",
+    "went_back",
     "batch_host_lost",
+    "checkpoint_damaged",
+    "checkpoint_sound",
     # of an attempt, in the order in which they come
     "claimed",
     "refused",
@@ -150,12 +153,17 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class RefusedTag:
-    """A tag that could not be loaded though it looks whole: the line that says so, and a `stamp` of its files (0 where
-    they could not be looked at), by which one that was repaired since is known."""
+    """A tag that is not to be loaded though it looks whole: why, and a `stamp` of its files (0 where they could not be
+    looked at), by which one that was repaired since is known.
+
+    `because`: a start could not load it, `checkpoints --verify` read other bytes than were written, or a person went
+    back to an older one.
+    """
 
     tag: str
     reason: str
     stamp: int
+    because: Literal["load", "bytes", "person"] = "load"
 
 
 @dataclass(frozen=True)

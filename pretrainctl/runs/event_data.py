@@ -9,9 +9,10 @@ from pretrainctl.records.run import Event
 
 __all__ = ["check_event"]
 
-_TEXTS = {"action", "class", "confidence", "hint", "how", "node", "reason"}
-_NUMBERS = {"attempt", "job_id", "of", "restart", "since", "slurm_restart"}
+_TEXTS = {"action", "back_to", "class", "confidence", "hint", "how", "node", "reason"}
+_NUMBERS = {"attempt", "back_to_step", "from_step", "job_id", "of", "restart", "since", "slurm_restart"}
 _LISTS: Mapping[str, type] = {
+    "behind": dict,
     "changes": dict,
     "evidence": str,
     "exclude": str,
@@ -27,6 +28,7 @@ _NEEDED = {
     "restart_ended": ("class", "restart"),
     "restart_started": ("nodes", "restart"),
     "submitted": ("job_id",),
+    "went_back": ("back_to", "back_to_step", "from_step"),
 }
 """What an event of this kind is told by."""
 _GREATEST = 1 << 63

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pretrainctl.records.run import Event
+from pretrainctl.runs.going_back import WentBack, went_back
 
 __all__ = ["AttemptState", "RunState", "fold"]
 
@@ -43,7 +44,8 @@ class AttemptState:
 class RunState:
     """What the ledger says of the run.
 
-    `finished` and `stopped` are the messages that said so, None where nothing did. A stop holds until a resume:
+    `finished` and `stopped` are the messages that said so, None where nothing did. That it was finished holds until a
+    person goes back to an older checkpoint, as `went_back` tells of the last time. A stop holds until a resume:
     `failed` where nobody wished it, `cancelled` where a person wants the jobs ended at once. `resumed_after` is the
     newest attempt that existed at the last resume; what attempts up to it did is past and stops nothing; `resumes` are
     those of all resumes. `jobs` are all Slurm job ids of the run, oldest first. `unsubmitted`: it is stopped only
@@ -60,6 +62,7 @@ class RunState:
     attempts: tuple[AttemptState, ...]
     last: Event | None
     unsubmitted: bool = False
+    went_back: WentBack | None = None
 
     @property
     def owner(self) -> AttemptState | None:
@@ -81,11 +84,12 @@ def fold(events: Sequence[Event]) -> RunState:
     # One of these events may have become unreadable.
     submitted = any(event.attempt or event.kind in {"submitting", "submitted"} for event in events)
     finished = stopped = None
+    back = went_back(events)
     failed = cancelled = unsubmitted = False
     for event in events:
         current = event.sequence > resume_sequence if event.attempt == 0 else event.attempt > resumed_after
         if event.kind == "finished":
-            finished = event.message
+            finished = finished if back is not None and back.is_before(event) else event.message
         elif current and event.kind == "made" and not submitted:
             stopped, unsubmitted = event.message, True
         elif current and event.kind in {"stopped", "stop_requested", "cancel_requested"}:
@@ -108,6 +112,7 @@ def fold(events: Sequence[Event]) -> RunState:
         ),
         last=max(events, key=lambda event: event.time, default=None),
         unsubmitted=unsubmitted,
+        went_back=back,
     )
 
 

@@ -24,6 +24,7 @@ from pretrainctl.errors import CheckpointError, LedgerError
 from pretrainctl.records import codec
 from pretrainctl.records.contract import RESUME_TAG_VARIABLE, STATE_FILE
 from pretrainctl.records.training import TrainingSettings
+from pretrainctl.trainer.checksums import damage_of
 from pretrainctl.trainer.engine import Engine, Ranks
 
 __all__ = [
@@ -135,9 +136,14 @@ def find(settings: TrainingSettings, ranks: Ranks, sources: list[list[int]], tag
     return state
 
 
-def load(engine: Engine, settings: TrainingSettings, state: State) -> None:
-    """Load the tag of `state` into the engine; CheckpointError where DeepSpeed fails, or only warns."""
+def load(engine: Engine, settings: TrainingSettings, ranks: Ranks, state: State) -> None:
+    """Load the tag of `state` into the engine; CheckpointError where DeepSpeed fails, or only warns.
+
+    Before, each rank holds the bytes of those shards that it writes against their checksums: together those are all,
+    each once.
+    """
     directory, tag = settings.checkpoint.directory, tag_of(state.step)
+    _refuse_damage(directory / tag, _own_files(settings, ranks))
     complaints = _Complaints()
     deepspeed.utils.logger.addHandler(complaints)
     try:
@@ -168,6 +174,15 @@ def load(engine: Engine, settings: TrainingSettings, state: State) -> None:
     if steps != {state.step}:
         found = " and ".join(map(str, sorted(steps))) or "none"
         raise CheckpointError(f"{directory / tag} holds the optimizer of step {found}")
+
+
+def _refuse_damage(tag: Path, names: list[str]) -> None:
+    try:
+        damage = next(filter(None, (damage_of(tag / name) for name in names)), "")
+    except OSError as error:
+        raise CheckpointError(f"{tag} cannot be read: {type(error).__name__}: {error}") from error
+    if damage:
+        raise CheckpointError(f"{tag} cannot be loaded: {damage}", hint="resume from an older complete tag")
 
 
 def save(engine: Engine, settings: TrainingSettings, ranks: Ranks, state: State) -> str:

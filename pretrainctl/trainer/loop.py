@@ -84,7 +84,7 @@ class Training:
 
     def _resume(self, state: checkpoint.State) -> None:
         self.reporter.phase("load", 0)
-        checkpoint.load(self.engine, self.settings, state)
+        checkpoint.load(self.engine, self.settings, self.ranks, state)
         self.step = state.step
         if self.ranks.rank == 0:
             print(f"resumed from {checkpoint.tag_of(state.step)}", flush=True)

@@ -79,14 +79,14 @@ class Case:
         self.lost = {known.attempt: known.lost_host for known in self.state.attempts if known.lost_host}
         self.seen = {*self.lost, *(event.data.get("of") for event in self.events)}
         self.launch = run.launch()
-        self.notes: tuple[str, ...] = ()
+        self.notes: tuple[str, ...] = (str(self.state.went_back),) if self.state.went_back is not None else ()
         self.jobs: dict[int, Job] = {}
         try:
             found = reach(run).jobs(self.state.jobs) if self.state.jobs else {}
             # Job ids count from 1 on each cluster: the name, which is unique to the run, says whose job it is.
             self.jobs = {number: job for number, job in found.items() if job.name == run.record.job_name}
         except (SlurmError, MissingError) as error:
-            self.notes = (f"Slurm could not be asked, so its word on the jobs is missing: {error}",)
+            self.notes += (f"Slurm could not be asked, so its word on the jobs is missing: {error}",)
 
     def ends(self) -> Iterator[tuple[AttemptRecord, int | None]]:
         """Each start of the program that is over, newest first; None for an attempt that never started it."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pretrainctl.errors import MissingError, RunError, SlurmError
+from pretrainctl.errors import CheckpointError, MissingError, RunError, SlurmError
 from pretrainctl.frameworks.checkpoint_gate import check
 from pretrainctl.frameworks.checkpoint_owner import refuse_stranger
 from pretrainctl.records.launch import Launch
@@ -20,6 +20,7 @@ from pretrainctl.runs.folder import RunFolder
 from pretrainctl.runs.requests import ask
 from pretrainctl.runs.state import AttemptState, fold
 from pretrainctl.slurm.client import Slurm
+from pretrainctl.workflows.go_back import WayBack, find_way_back
 from pretrainctl.workflows.interrupted import record_stop
 from pretrainctl.workflows.launch import queue_jobs
 from pretrainctl.workflows.lineage import compare_to_trained
@@ -116,32 +117,46 @@ def cancel(name: str) -> Outcome:
     return Outcome(run.record.name, f"cancelled {count} job{'s' * (count != 1)}", (*running, *queued))
 
 
-def resume(name: str, *, set_values: Sequence[str] = (), recipe: Path | None = None, accept: bool = False) -> Outcome:
+def resume(
+    name: str,
+    *,
+    set_values: Sequence[str] = (),
+    recipe: Path | None = None,
+    accept: bool = False,
+    back_to: str | None = None,
+    confirm: Callable[[WayBack], bool] = lambda _: True,
+) -> Outcome | None:
     """Let a stopped run go on, or one that has no job: a new job is queued.
 
-    With `set_values` (`key=value`) or `recipe` it is planned anew before. RunError where it is finished, where a job of
-    it is queued or running, another `resume` is at work, its node-hours are used up, or what it trains with was changed
-    and `accept` is false; InputError where its data are not there; CheckpointError where it had checkpoints and could
-    load none, or another run took them over.
+    With `set_values` (`key=value`) or `recipe` it is planned anew before. `back_to` names an older checkpoint to go on
+    from, by its tag or step: a finished run may go back, too, and None is returned where `confirm` said no. RunError
+    where it is finished, where a job of it is queued or running, another `resume` is at work, its node-hours are used
+    up, or what it trains with was changed and `accept` is false; InputError where its data, or the checkpoint to go
+    back to, are not there; CheckpointError where it had checkpoints and could load none, or another run took them over.
     After Ctrl-C or SIGTERM it is stopped.
     """
-    run = _open_unfinished(name, hint=_FURTHER)
+    run = _open_unfinished(name, hint=_FURTHER) if back_to is None else _open(name)
     slurm = reach_own(run)
     events = ledger.read_events(run.path, 0)
-    _refuse_jobs(run, *_jobs(run, slurm))
+    _refuse_jobs(run, *_jobs(run, slurm), going_back=back_to is not None)
     revision = revise(run, set_values, recipe) if set_values or recipe is not None else None
     launch = run.launch() if revision is None else revision.launch
     _refuse_spent(run, launch)
     refuse_missing_data(run.planned().recipe if revision is None else revision.planned.recipe)
     refuse_stranger(launch.checkpoint.directory, launch.run_id)
-    # Now, what the attempt's own gate would refuse after the job has waited in the queue.
-    check(launch.checkpoint.directory, launch.checkpoint, **expected_checkpoint(run))
+    back = find_way_back(run, launch.checkpoint, back_to) if back_to is not None else None
+    if back is None:
+        _refuse_finished(run, _FURTHER)
+        # Now, what the attempt's own gate would refuse after the job has waited in the queue.
+        check(launch.checkpoint.directory, launch.checkpoint, **expected_checkpoint(run))
     changes, waiting = compare_to_trained(run, launch, revision)
     if waiting and not accept:
         raise RunError(
             f"this is not what the run {run.record.name!r} trained with before: {describe(waiting)}",
             hint="put back what was not meant, or give `pretrainctl resume --accept` to go on with it",
         )
+    if back is not None and not confirm(back):
+        return None
     try:
         mine = ledger.append(run.path, "resume_requested", "resume asked for")
         other = _other_resume(ledger.read_events(run.path, 0), mine, known=events[-1].sequence if events else 0)
@@ -150,13 +165,15 @@ def resume(name: str, *, set_values: Sequence[str] = (), recipe: Path | None = N
                 f"another `resume` of the run {run.record.name!r} is at work, on {other.host}",
                 hint="look at `pretrainctl status`; what it queues is enough",
             )
+        if back is not None:
+            back.take(run)
         if revision is not None:
             install(run, revision)
         if waiting:
             said = f"accepted for what follows: {describe(waiting)}"
             ledger.append(run.path, "change_accepted", said, data={"changes": list(waiting)})
         job_ids, _ = queue_jobs(run, launch, slurm)
-    except (SlurmError, OSError) as error:
+    except (SlurmError, CheckpointError, OSError) as error:
         record_stop(run.path, f"could not be resumed: {error}")
         raise
     except (KeyboardInterrupt, SystemExit):
@@ -164,9 +181,13 @@ def resume(name: str, *, set_values: Sequence[str] = (), recipe: Path | None = N
         record_stop(run.path, "the resume was interrupted")
         raise
     message = f"queued job {', '.join(map(str, job_ids))}"
-    if changes:
-        message += f"; changed since it trained: {describe(changes)}"
-    return Outcome(run.record.name, message, job_ids)
+    if back_to is not None:
+        message += f"; {back.cost if back is not None else f'{back_to} is the newest: nothing to go back from'}"
+    return Outcome(
+        run.record.name,
+        message + (f"; changed since it trained: {describe(changes)}" if changes else ""),
+        job_ids,
+    )
 
 
 def _refuse_spent(run: RunFolder, launch: Launch) -> None:
@@ -178,7 +199,7 @@ def _refuse_spent(run: RunFolder, launch: Launch) -> None:
         raise RunError(f"the run {run.record.name!r} stays stopped: {used}", hint="--set recovery.node_hours=N")
 
 
-def _refuse_jobs(run: RunFolder, queued: Sequence[int], running: Sequence[int]) -> None:
+def _refuse_jobs(run: RunFolder, queued: Sequence[int], running: Sequence[int], *, going_back: bool) -> None:
     name, state = run.record.name, fold(ledger.read_events(run.path))
     if running and state.stopped is not None:
         raise RunError(
@@ -187,7 +208,10 @@ def _refuse_jobs(run: RunFolder, queued: Sequence[int], running: Sequence[int]) 
         )
     if running or queued:
         what = f"is running: job {running[0]}" if running else f"is queued: job {queued[0]}"
-        raise RunError(f"the run {name!r} {what}", hint="there is nothing to resume; `pretrainctl cancel` ends it")
+        hint = "there is nothing to resume; `pretrainctl cancel` ends it"
+        if going_back:
+            hint = f"end it first: `pretrainctl stop --save {name}`, or `pretrainctl cancel {name}`"
+        raise RunError(f"the run {name!r} {what}", hint=hint)
 
 
 def _other_resume(events: Sequence[Event], mine: Event, *, known: int) -> Event | None:
@@ -215,15 +239,24 @@ def _recorded(name: str, command: str) -> Iterator[None]:
 
 
 def _open_unfinished(name: str, *, hint: str = "") -> RunFolder:
+    run = _open(name)
+    _refuse_finished(run, hint)
+    return run
+
+
+def _open(name: str) -> RunFolder:
     run = folder.find(name)
     run.refuse_foreign()
+    return run
+
+
+def _refuse_finished(run: RunFolder, hint: str) -> None:
     finished = fold(ledger.read_events(run.path)).finished
     if finished is not None:
         raise RunError(
             f"the run {run.record.name!r} is finished: {finished}",
             hint=hint.replace("{directory}", str(run.launch().checkpoint.directory)) if hint else "",
         )
-    return run
 
 
 def _jobs(run: RunFolder, slurm: Slurm) -> tuple[list[int], list[int]]:

@@ -44,15 +44,34 @@ def judge_load(
 
 
 def refused_tags(events: Sequence[Event]) -> dict[str, RefusedTag]:
-    """The tags that could not be loaded, and that no checkpoint gate has seen since."""
-    found: dict[str, RefusedTag] = {}
-    for event in events:
-        if event.kind == "checkpoint_gate":
-            found = {}
+    """The tags that are not to be loaded: those that could not be, or that a person went back from, and that no
+    checkpoint gate has seen since; and those whose bytes were found damaged, until their files change."""
+    unloadable: dict[str, RefusedTag] = {}
+    damaged: dict[str, RefusedTag] = {}
+    behind: dict[str, RefusedTag] = {}
+    went_back_after = 0
+    for event in events:  # what was done from outside comes first
         refused = event.data.get("refused")
-        if event.kind in {"restart_ended", "looked_back"} and isinstance(refused, Mapping):
+        if event.kind == "checkpoint_gate":
+            unloadable = {}
+            behind = {} if event.attempt > went_back_after else behind
+        elif event.kind in {"restart_ended", "looked_back"}:
+            unloadable |= _read([refused])
+        elif event.kind == "checkpoint_damaged":
+            damaged |= _read([refused])
+        elif event.kind == "checkpoint_sound":
+            damaged.pop(str(event.data.get("tag")), None)
+        elif event.kind == "went_back":
+            behind, went_back_after = _read(event.data.get("behind")), event.after_attempt
+    return damaged | unloadable | behind
+
+
+def _read(entries: Any) -> dict[str, RefusedTag]:
+    found = {}
+    for entry in entries if isinstance(entries, list) else []:
+        if isinstance(entry, Mapping):
             with contextlib.suppress(ValueError):
-                one = codec.from_json(RefusedTag, refused)
+                one = codec.from_json(RefusedTag, entry)
                 found[one.tag] = one
     return found
 

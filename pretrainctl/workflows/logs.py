@@ -29,7 +29,7 @@ _TOLD: frozenset[EventKind] = frozenset(
             "restart_ended",
             "decided",
         ),
-        *("stop_requested", "cancel_requested", "resume_requested", "finished", "stopped"),
+        *("stop_requested", "cancel_requested", "resume_requested", "went_back", "finished", "stopped"),
     }
 )
 _KNOWN = 20

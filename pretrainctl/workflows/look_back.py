@@ -22,6 +22,7 @@ from pretrainctl.recovery.log_reading import LogReading
 from pretrainctl.recovery.placement import Placement
 from pretrainctl.runs import ledger
 from pretrainctl.runs.folder import RunFolder
+from pretrainctl.runs.going_back import WentBack, went_back
 from pretrainctl.runs.state import AttemptState, fold
 from pretrainctl.slurm.client import Slurm
 from pretrainctl.workflows.loading import judge_load, refused_tags, resume_tag_of
@@ -174,16 +175,18 @@ def steps_of(folder: Path) -> tuple[int | None, int | None]:
     return (starts[-1].first_step, starts[-1].last_step) if starts else (None, None)
 
 
-def _saved_step(run: RunFolder) -> tuple[int | None, str | None]:
+def _saved_step(run: RunFolder, back: WentBack | None) -> tuple[int | None, str | None]:
     """The step of the newest completed save that the run recorded, None where it never completed one; and the tag that
-    an end record says was saved then, None where none does."""
-    for _, _, path in reversed(list(run.restart_dirs())):
+    an end record says was saved then, None where none does. What a person went back from does not count."""
+    for attempt, _, path in reversed(list(run.restart_dirs())):
         steps = [save.step for save in _series(path).saved[-1:]]
         end = codec.read_if_whole(End, path / "end.json")
         claimed = end.checkpoint if end is not None else None
         if end is not None and claimed is not None:
             tag = _TAG.fullmatch(claimed)
             steps.append(int(tag[1]) if tag else end.step)
+        if steps and back is not None and attempt <= back.after_attempt and max(steps) > back.step:
+            return back.step, None
         if steps:
             return max(steps), claimed
     return None, None
@@ -194,8 +197,8 @@ def expected_checkpoint(run: RunFolder) -> ExpectedCheckpoint:
 
     A program without telemetry records no saves: there, that an earlier gate found one says that one must be there.
     """
-    last_saved, claimed = _saved_step(run)
     events = ledger.read_events(run.path)
+    last_saved, claimed = _saved_step(run, went_back(events))
     found_before = any(event.kind == "checkpoint_gate" and event.data.get("resume_tag") for event in events)
     return {
         "expected": last_saved is not None or found_before,

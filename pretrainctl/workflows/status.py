@@ -38,7 +38,8 @@ class RunStatus:
 
     `job_id` is the running job, or the first that is queued; `reason` why it waits; `expected_start` epoch s.
     `nodes` are those of the running job, less `dead_nodes`, which it has lost. `started` is when the program of a run
-    that is `starting` was started, `sign` its last sign of life and `sign_time` when that was; epoch s.
+    that is `starting` was started, `sign` its last sign of life and `sign_time` when that was; epoch s. `went_back`:
+    that a person had it go on from an older checkpoint, the last time, empty for never.
     """
 
     name: str
@@ -66,6 +67,7 @@ class RunStatus:
     started: float | None = None
     sign: str = ""
     sign_time: float | None = None
+    went_back: str = ""
 
 
 @dataclass(frozen=True)
@@ -183,6 +185,7 @@ def _status(run: RunFolder, state: RunState, jobs: Mapping[int, Job] | None) -> 
         started=start.since if start is not None else None,
         sign=start.sign if start is not None else "",
         sign_time=start.sign_time if start is not None else None,
+        went_back=str(state.went_back or ""),
     )
 
 

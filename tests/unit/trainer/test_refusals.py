@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import resource
 import shutil
+import zipfile
 
 import pytest
 import torch
@@ -78,6 +79,8 @@ def test_another_model(resumable):
         ("zero_pp_rank_0_mp_rank_00_optim_states.pt", "truncated"),
         ("zero_pp_rank_0_mp_rank_00_optim_states.pt", "zeroed"),
         ("mp_rank_00_model_states.pt", "zeroed"),
+        ("mp_rank_00_model_states.pt", "flipped"),
+        ("zero_pp_rank_0_mp_rank_00_optim_states.pt", "flipped"),
     ],
 )
 def test_a_damaged_shard(resumable, name, damage):
@@ -88,6 +91,12 @@ def test_a_damaged_shard(resumable, name, damage):
         content = bytearray(shard.read_bytes())
         at = content.index(b"data.pkl") + 200
         content[at : at + 200] = bytes(200)
+        shard.write_bytes(content)
+    elif damage == "flipped":  # torch.load takes it without a word
+        with zipfile.ZipFile(shard) as archive:
+            largest = max(archive.infolist(), key=lambda entry: entry.file_size)
+        content = bytearray(shard.read_bytes())
+        content[largest.header_offset + largest.file_size // 2] ^= 64
         shard.write_bytes(content)
     else:
         shard.write_bytes(shard.read_bytes()[: 0 if damage == "empty" else -100])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,12 +14,14 @@ import torch
 from pretrainctl.cli.main import main
 from pretrainctl.errors import CheckpointError
 from pretrainctl.frameworks.checkpoint_gate import check
+from pretrainctl.frameworks.zero_checkpoint import inventory
 from pretrainctl.records import codec, contract
 from pretrainctl.records.contract import Failure
 from pretrainctl.records.job import Job, JobClass, StateMeaning
-from pretrainctl.records.run import AttemptRecord, Diagnosis, RunRecord
+from pretrainctl.records.run import AttemptRecord, Checkpoint, CheckpointStatus, Diagnosis, RunRecord
 from pretrainctl.runs import ledger
 from pretrainctl.runs.folder import RunFolder
+from pretrainctl.workflows import checkpoints
 from pretrainctl.workflows.checkpoints import list_checkpoints, verify_checkpoints
 from pretrainctl.workflows.loading import judge_load, refused_tags
 from pretrainctl.workflows.look_back import expected_checkpoint, look_back, restart_summaries
@@ -146,19 +150,105 @@ def test_an_attempt_that_died_before_it_could_say_so_is_looked_back_at(run: RunF
     assert choice(run) == (TAG if said else "global_step40")
 
 
-def test_the_command_reads_every_byte_where_asked(
-    run: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("PRETRAINCTL_RUNS", str(run.path.parent))
-    shard = run.launch().checkpoint.directory / "global_step40" / "mp_rank_00_model_states.pt"
+def flip(run: RunFolder, tag: str) -> None:
+    """Flip one bit of a weight; flipped again, it is as it was."""
+    shard = run.launch().checkpoint.directory / tag / "mp_rank_00_model_states.pt"
     content = bytearray(shard.read_bytes())
     content[content.index(b"data/0") + 80] ^= 1
     shard.write_bytes(content)
-    for options, status in (([], "complete"), (["--verify"], "corrupt")):
+
+
+@pytest.fixture
+def own(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
+    monkeypatch.setenv("PRETRAINCTL_RUNS", str(run.path.parent))
+    monkeypatch.setattr(RunFolder, "is_own", lambda _: True)
+    return run
+
+
+def test_what_was_read_and_found_damaged_is_not_resumed_from(own: RunFolder) -> None:
+    flip(own, TAG)
+    assert choice(own) == TAG, "the gate does not read the bytes"
+    before = sorted(own.path.rglob("*.pt"))
+    assert verify_checkpoints("a").corrupt == (TAG,)
+    assert sorted(own.path.rglob("*.pt")) == before, "no file is moved"
+    assert choice(own) == "global_step40"
+    listed = {one.tag: one for one in list_checkpoints("a")}
+    assert listed[TAG].status.value == "corrupt"
+    assert listed[TAG].reason == "mp_rank_00_model_states.pt: data/0 not as written (CRC-32)"
+    assert verify_checkpoints("a").corrupt == (TAG,)
+    assert len(ledger.read_events(own.path)) == 1, "told once, however often it is read"
+
+
+def test_a_mark_outlasts_gates_and_ends_with_the_files_that_it_is_of(own: RunFolder) -> None:
+    start(own, 0, TAG)
+    flip(own, TAG)
+    flip(own, "global_step20")
+    verify_checkpoints("a")
+    start(own, 1, "global_step40")
+    assert [one.status.value for one in list_checkpoints("a")] == ["corrupt", "complete", "corrupt"]
+    flip(own, TAG)
+    assert [one.status.value for one in list_checkpoints("a")] == ["corrupt", "complete", "complete"], "it was repaired"
+    assert verify_checkpoints("a").corrupt == ("global_step20",)
+    assert choice(own) == TAG
+
+
+def test_a_tag_that_reads_well_after_all_loses_its_mark(own: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        wrong = replace(
+            inventory(own.launch().checkpoint.directory, own.launch().checkpoint)[-1],
+            status=CheckpointStatus.CORRUPT,
+            reason="bytes",
+        )
+        patched.setattr(checkpoints, "verify", lambda _directory, one, _tell: wrong if one.tag == TAG else one)
+        assert verify_checkpoints("a").corrupt == (TAG,)
+    assert choice(own) == "global_step40"
+    assert verify_checkpoints("a").corrupt == ()
+    assert choice(own) == TAG
+
+
+def test_a_tag_that_is_written_anew_while_it_is_read_gets_no_mark(
+    own: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(_directory: Path, one: Checkpoint, _tell: object) -> Checkpoint:
+        flip(own, one.tag)
+        return replace(one, status=CheckpointStatus.CORRUPT, reason="torn")
+
+    monkeypatch.setattr(checkpoints, "verify", read)
+    assert verify_checkpoints("a").corrupt == ()
+    assert ledger.read_events(own.path) == []
+
+
+def test_a_lone_tag_that_is_damaged_is_no_fresh_start(own: RunFolder) -> None:
+    for step in (20, 40):
+        shutil.rmtree(own.launch().checkpoint.directory / f"global_step{step}")
+    flip(own, TAG)
+    verify_checkpoints("a")
+    with pytest.raises(CheckpointError, match=r"global_step60 was complete once\. .*not as written") as caught:
+        choice(own)
+    assert caught.value.exit_code == 8
+
+
+def test_who_may_not_write_is_told_that_no_start_will_know(own: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    flip(own, TAG)
+    monkeypatch.setattr(RunFolder, "is_own", lambda _: False)
+    (note,) = verify_checkpoints("a").notes
+    assert "not recorded, so no start knows of it: the run belongs to u" in note
+    monkeypatch.setattr(RunFolder, "is_own", lambda _: True)
+    monkeypatch.setattr(ledger, "append", lambda *_, **__: Path("/proc/none").read_bytes())
+    (note,) = verify_checkpoints("a").notes
+    assert note.endswith("/proc/none: No such file or directory")
+    assert verify_checkpoints("a").corrupt == (TAG,)
+
+
+def test_the_command_reads_every_byte_where_asked(
+    own: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flip(own, "global_step40")
+    for options, status, code in (([], "complete", 0), (["--verify"], "corrupt", 8), ([], "corrupt", 0)):
         monkeypatch.setattr(sys, "argv", ["pretrainctl", "checkpoints", "a", "--json", *options])
         with pytest.raises(SystemExit) as left:
             main()
-        assert left.value.code == 0, "as without --verify"
+        assert left.value.code == code
         listed = {entry["tag"]: entry for entry in json.loads(capsys.readouterr().out)}
         assert [listed[tag]["status"] for tag in ("global_step20", "global_step40", TAG)] == [
             *("complete", status, "complete")
