@@ -43,7 +43,7 @@ class NodeView:
 
 @dataclass(frozen=True)
 class Survey:
-    """The list of one cluster: where it lies, its nodes, and files in it that cannot be used."""
+    """The list of one Slurm cluster: where it lies, its nodes, and files in it that cannot be used."""
 
     cluster: str
     slurm_cluster: str
@@ -56,6 +56,7 @@ class Survey:
 class Told:
     """What was written of which nodes, and what it did to jobs that wait."""
 
+    slurm_cluster: str
     nodes: tuple[str, ...]
     message: str
     notes: tuple[str, ...]
@@ -97,10 +98,10 @@ def exclude(names: Sequence[str], cluster: str | None, *, reason: str, seconds: 
         f"{fold([node for node in chosen if ends[node] == end])} until {_minute(end)}"
         for end in dict.fromkeys(ends.values())
     ]
-    said = f"jobs keep off {', '.join(told)}"
+    said = f"jobs on {nodes.shown} keep off {', '.join(told)}"
     if longer:
         said += f"; {fold(longer)} was excluded for longer before: `pretrainctl nodes forgive` shortens that"
-    return Told(chosen, said, _push(nodes))
+    return Told(nodes.slurm_cluster, chosen, said, _push(nodes))
 
 
 def forgive(names: Sequence[str], cluster: str | None, *, reason: str) -> Told:
@@ -113,12 +114,13 @@ def forgive(names: Sequence[str], cluster: str | None, *, reason: str) -> Told:
     known = listed(nodes.read()[0])
     unknown = [node for node in chosen if node not in known]
     if unknown:
-        raise InputError(f"nothing is listed of {fold(unknown)}", hint="`pretrainctl nodes list --all` shows what is")
+        raise _unlisted(unknown, nodes)
     now = time.time()
     for node in chosen:
         entry = _entry(nodes, node, "forgive", reason or "forgiven", now)
         add_found(nodes, replace(entry, forgives=known[node].names, expires=now))
-    return Told(chosen, f"jobs may go to {fold(chosen)} again", _push(nodes))
+    said = f"jobs on {nodes.shown} may go to {fold(chosen)} again"
+    return Told(nodes.slurm_cluster, chosen, said, _push(nodes))
 
 
 def report(names: Sequence[str], cluster: str | None) -> str:
@@ -132,8 +134,8 @@ def report(names: Sequence[str], cluster: str | None) -> str:
     chosen = _expand(names) if names else tuple(node for node in known if known[node].expires > now)
     unknown = [node for node in chosen if node not in known]
     if unknown:
-        raise InputError(f"nothing is listed of {fold(unknown)}", hint="`pretrainctl nodes list --all` shows what is")
-    lines = [f"Nodes of {nodes.cluster} (Slurm cluster {nodes.slurm_cluster}), written {_stamp(now)}"]
+        raise _unlisted(unknown, nodes)
+    lines = [f"Nodes of {nodes.shown}, written {_stamp(now)}"]
     for node in chosen:
         count = known[node].count
         lines += ["", f"{node}: {count} finding{'s' * (count != 1)}"]
@@ -148,7 +150,7 @@ def report(names: Sequence[str], cluster: str | None) -> str:
 
 
 def _open(cluster: str | None) -> tuple[ExclusionList, ClusterProfile]:
-    """The list of a cluster, which is bound to its Slurm's name, and its profile."""
+    """The list of the Slurm cluster that a profile means, and that profile."""
     profile = catalog.load_profile(cluster or this_cluster())
     place = list_folder(profile, folder.roots()[0])
     return ExclusionList(place, profile.name, find_slurm_name(profile)), profile
@@ -159,6 +161,12 @@ def _expand(names: Sequence[str]) -> tuple[str, ...]:
     if not chosen:
         raise InputError("no node is named", hint="write them as node[02-03],node07")
     return chosen
+
+
+def _unlisted(names: Sequence[str], nodes: ExclusionList) -> InputError:
+    return InputError(
+        f"nothing is listed of {fold(names)} on {nodes.shown}", hint="`pretrainctl nodes list --all` shows what is"
+    )
 
 
 def _entry(nodes: ExclusionList, node: str, kind: str, reason: str, now: float) -> ExclusionEntry:

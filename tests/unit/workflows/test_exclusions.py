@@ -318,7 +318,7 @@ def test_people_exclude_report_and_forgive(run: RunFolder, cluster: str) -> None
     assert "person: noisy fan, password=[removed]" in text
     assert time.strftime("%z") in text
     told = nodes.forgive(["n2"], cluster, reason="")
-    assert told.message == "jobs may go to n2 again"
+    assert told.message == "jobs on the Slurm cluster boost may go to n2 again"
     assert [node.node for node in nodes.survey(cluster).nodes] == ["n3"]
     assert len(exclusions.list_of(run).read()[0]) == 4, "nothing is deleted"
 
@@ -326,7 +326,7 @@ def test_people_exclude_report_and_forgive(run: RunFolder, cluster: str) -> None
 def test_an_exclusion_says_the_end_that_is_true(run: RunFolder, cluster: str) -> None:
     first = nodes.exclude(["n2"], cluster, reason="x", seconds=86400)
     end = first.message.partition("until ")[2]
-    assert first.message == f"jobs keep off n2 until {end}"
+    assert first.message == f"jobs on the Slurm cluster boost keep off n2 until {end}"
     again = nodes.exclude(["n[2-3]"], cluster, reason="x", seconds=60).message
     assert f"n2 until {end}, n3 until " in again
     assert again.endswith("; n2 was excluded for longer before: `pretrainctl nodes forgive` shortens that")
