@@ -40,9 +40,9 @@ def plan(
     recipe: Recipe, cluster: Cluster = None, set_values: Sets = None, name: Name = None, as_json: Json = False
 ) -> None:
     """Work out a run: ranks, batch, steps, queue, node-hours. Submits nothing."""
-    from pretrainctl.workflows.plan import make_plan
+    from pretrainctl.workflows.unheard import plan_warned
 
-    made = make_plan(recipe, cluster, set_values=set_values or [], name=name)
+    made = plan_warned(recipe, cluster, set_values=set_values or [], name=name)
     if as_json:
         view.print_json(made.model_dump(mode="json"))
         return
