@@ -28,6 +28,7 @@ from pretrainctl.workflows.reach import reach_own
 from pretrainctl.workflows.revise import install, revise
 from pretrainctl.workflows.spending import spent_by
 from pretrainctl.workflows.training_data import refuse_missing_data
+from pretrainctl.workflows.training_program import refuse_missing_program
 
 __all__ = ["Outcome", "cancel", "resume", "save", "stop"]
 
@@ -121,8 +122,8 @@ def resume(name: str, *, set_values: Sequence[str] = (), recipe: Path | None = N
 
     With `set_values` (`key=value`) or `recipe` it is planned anew before. RunError where it is finished, where a job of
     it is queued or running, another `resume` is at work, its node-hours are used up, or what it trains with was changed
-    and `accept` is false; InputError where its data are not there; CheckpointError where it had checkpoints and could
-    load none, or another run took them over.
+    and `accept` is false; InputError where its data or its program are not there; CheckpointError where it had
+    checkpoints and could load none, or another run took them over.
     After Ctrl-C or SIGTERM it is stopped.
     """
     run = _open_unfinished(name, hint=_FURTHER)
@@ -133,7 +134,9 @@ def resume(name: str, *, set_values: Sequence[str] = (), recipe: Path | None = N
     revision = revise(run, set_values, recipe) if set_values or recipe is not None else None
     launch = run.launch() if revision is None else revision.launch
     _refuse_spent(run, launch)
-    refuse_missing_data(run.planned().recipe if revision is None else revision.planned.recipe)
+    planned = run.planned() if revision is None else revision.planned
+    refuse_missing_data(planned.recipe)
+    refuse_missing_program(launch, run.path, planned.profile)
     refuse_stranger(launch.checkpoint.directory, launch.run_id)
     # Now, what the attempt's own gate would refuse after the job has waited in the queue.
     check(launch.checkpoint.directory, launch.checkpoint, **expected_checkpoint(run))

@@ -29,6 +29,7 @@ from pretrainctl.workflows.reach import find_slurm_conf, slurm_at
 from pretrainctl.workflows.render import render_bundle
 from pretrainctl.workflows.take_checkpoints import refuse_taken
 from pretrainctl.workflows.training_data import refuse_missing_data
+from pretrainctl.workflows.training_program import refuse_missing_program
 from pretrainctl.workflows.unheard import plan_warned
 
 __all__ = ["Launched", "launch", "queue_jobs", "test_launch"]
@@ -69,6 +70,7 @@ def launch(
     record, _, bundle = render_bundle(plan, run_dir, python=python, salt=str(created))
     node_list = str(list_folder(plan.profile, run_dir.parent))
     refuse_missing_data(plan.recipe.model_dump(mode="json"))
+    refuse_missing_program(record, run_dir, plan.profile.model_dump(mode="json"))
     checkpoints = record.checkpoint.directory
     replaced = refuse_taken(checkpoints, adopt=plan.recipe.checkpoint.adopt)
     slurm_conf, slurm = _slurm_for(plan)
