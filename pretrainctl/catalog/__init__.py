@@ -2,9 +2,9 @@
 
 from pretrainctl.catalog.account import ACCOUNT_VARIABLE, replaced_account
 from pretrainctl.catalog.files import expand_home, find, names, short_path, template_dir
+from pretrainctl.catalog.host import Here, find_here, here
 from pretrainctl.catalog.loading import (
     describe,
-    here,
     lineage,
     load_profile,
     load_recipe,
@@ -15,9 +15,11 @@ from pretrainctl.catalog.loading import (
 
 __all__ = [
     "ACCOUNT_VARIABLE",
+    "Here",
     "describe",
     "expand_home",
     "find",
+    "find_here",
     "here",
     "lineage",
     "load_profile",

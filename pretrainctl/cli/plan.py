@@ -19,8 +19,25 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 Recipe = Annotated[str, typer.Argument(metavar="RECIPE", help="Name or path of a recipe.")]
+
+
+def _where_we_are(context: typer.Context, cluster: str | None) -> str | None:
+    """The cluster that is meant where none is named; said where another profile could be meant as well."""
+    if cluster is not None or context.resilient_parsing:
+        return cluster
+    from pretrainctl.workflows.place import find_told
+
+    found, said = find_told()
+    if said:
+        view.note(said)
+    return found
+
+
 Cluster = Annotated[
-    str | None, typer.Option("--cluster", "-c", metavar="NAME", help="Cluster profile; default: where we are.")
+    str | None,
+    typer.Option(
+        "--cluster", "-c", metavar="NAME", help="Cluster profile; default: where we are.", callback=_where_we_are
+    ),
 ]
 Sets = Annotated[
     list[str] | None,

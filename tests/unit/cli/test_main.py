@@ -64,13 +64,13 @@ def test_an_error_is_a_line_a_hint_and_its_code(call):
 @pytest.mark.parametrize("name", errors.__all__)
 def test_each_kind_of_error_has_its_exit_code(call, monkeypatch, name):
     kind = getattr(errors, name)
-    monkeypatch.setattr("pretrainctl.workflows.plan.make_plan", raising(kind("it is so", hint="do this")))
+    monkeypatch.setattr("pretrainctl.workflows.unheard.plan_warned", raising(kind("it is so", hint="do this")))
     assert call(*PLAN) == (kind.exit_code, "", "error: it is so\nhint: do this\n")
 
 
 def test_a_full_disk_is_a_line_and_not_a_traceback(call, monkeypatch):
     error = OSError(errno.ENOSPC, "No space left on device", "/runs/a")
-    monkeypatch.setattr("pretrainctl.workflows.plan.make_plan", raising(error))
+    monkeypatch.setattr("pretrainctl.workflows.unheard.plan_warned", raising(error))
     status, _, err = call(*PLAN)
     assert status == 1
     assert err.splitlines()[0] == "error: /runs/a: No space left on device"
@@ -78,7 +78,7 @@ def test_a_full_disk_is_a_line_and_not_a_traceback(call, monkeypatch):
 
 
 def test_an_interrupt_ends_with_130(call, monkeypatch):
-    monkeypatch.setattr("pretrainctl.workflows.plan.make_plan", raising(KeyboardInterrupt()))
+    monkeypatch.setattr("pretrainctl.workflows.unheard.plan_warned", raising(KeyboardInterrupt()))
     status, out, err = call(*PLAN)
     assert (status, out) == (130, "")
     assert "Traceback" not in err
@@ -96,7 +96,7 @@ def test_an_end_from_outside_is_an_exception(call, monkeypatch, number):
             undone.append(number)
 
     before = signal.signal(number, signal.SIG_DFL)
-    monkeypatch.setattr("pretrainctl.workflows.plan.make_plan", make_plan)
+    monkeypatch.setattr("pretrainctl.workflows.unheard.plan_warned", make_plan)
     try:
         assert call(*PLAN) == (128 + number, "", "")
     finally:
@@ -105,7 +105,7 @@ def test_an_end_from_outside_is_an_exception(call, monkeypatch, number):
 
 
 def test_debug_shows_the_traceback(call, monkeypatch):
-    monkeypatch.setattr("pretrainctl.workflows.plan.make_plan", raising(errors.RunError("it is so")))
+    monkeypatch.setattr("pretrainctl.workflows.unheard.plan_warned", raising(errors.RunError("it is so")))
     monkeypatch.setattr(sys, "argv", ["pretrainctl", "--debug", *PLAN])
     with pytest.raises(errors.RunError):
         main()
