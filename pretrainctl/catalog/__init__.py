@@ -1,7 +1,7 @@
 """Find, read, extend and override recipes and profiles; know which cluster this is."""
 
 from pretrainctl.catalog.account import ACCOUNT_VARIABLE, replaced_account
-from pretrainctl.catalog.files import expand_home, find, names, short_path, template_dir
+from pretrainctl.catalog.files import expand_home, find, names, path_from_here, short_path, template_dir
 from pretrainctl.catalog.host import Here, find_here, here
 from pretrainctl.catalog.loading import (
     describe,
@@ -26,6 +26,7 @@ __all__ = [
     "load_recipe",
     "names",
     "own_files",
+    "path_from_here",
     "profile_document",
     "recipe_document",
     "replaced_account",

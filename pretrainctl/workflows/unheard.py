@@ -139,4 +139,4 @@ def _changes(before: Any, after: Any, place: tuple[str, ...]) -> Iterator[tuple[
 
 
 def _does_not_reach(keys: Sequence[str]) -> str:
-    return f"{', '.join(keys)}: does not reach the program of this recipe"
+    return f"{', '.join(keys)} {'does' if len(keys) == 1 else 'do'} not reach the program of this recipe"
