@@ -9,7 +9,16 @@ from typing import Literal
 
 from pretrainctl.errors import InputError, MissingError
 
-__all__ = ["Kind", "expand_home", "find", "names", "path_from_here", "search_path", "short_path", "template_dir"]
+__all__ = [
+    "Kind",
+    "expand_home",
+    "find",
+    "names",
+    "path_from_here",
+    "search_path",
+    "short_path",
+    "template_dir",
+]
 
 Kind = Literal["recipes", "cluster_profiles"]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from pretrainctl.cli import view
-from pretrainctl.errors import InputError
+from pretrainctl.errors import InputError, ProfileError
 from pretrainctl.units import show_count, show_duration, show_estimate, show_size
 
 if TYPE_CHECKING:
@@ -91,8 +91,11 @@ def render(
 
     rendered = render_recipe(recipe, cluster, set_values=set_values or [], name=name)
     if output is not None:
-        for path in write_bundle(rendered.bundle, output):
-            print(path)
+        paths = write_bundle(rendered.bundle, output)
+        if as_json:
+            view.print_json({"files": [str(path) for path in paths], "srun": rendered.srun})
+        else:
+            print(*paths, sep="\n")
         return
     if as_json:
         view.print_json({"files": dict(rendered.bundle.files), "srun": rendered.srun})
@@ -156,9 +159,15 @@ def clusters(
         findings = check_cluster(check)
         if as_json:
             view.print_json(findings)
-            return
-        rows = [(finding.place, finding.profile, finding.machine) for finding in findings]
-        view.print_table(("WHAT", "PROFILE", "MACHINE"), rows)
+        else:
+            rows = [(finding.place, finding.profile, finding.machine) for finding in findings]
+            view.print_table(("WHAT", "PROFILE", "MACHINE"), rows)
+        lost = [finding.place.partition(":")[0] for finding in findings if finding.refused]
+        if lost:
+            raise ProfileError(
+                f"this Slurm would refuse jobs of {check}: {', '.join(dict.fromkeys(lost))}",
+                hint="correct the profile, or one of your own that extends it",
+            )
         return
     _list("cluster_profiles", as_json=as_json)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pretrainctl import catalog
 from pretrainctl.errors import InputError, MissingError, PretrainctlError
 from pretrainctl.health.entries import ExclusionList
-from pretrainctl.health.exclusion import PERSON, ListedNode, listed
+from pretrainctl.health.exclusion import LONGEST_REASON, PERSON, ListedNode, listed
 from pretrainctl.records.nodes import ExclusionEntry
 from pretrainctl.runs import folder
 from pretrainctl.schema import ClusterProfile
@@ -78,6 +78,7 @@ def exclude(names: Sequence[str], cluster: str | None, *, reason: str, seconds: 
     """
     if not reason.strip():
         raise InputError("--reason is empty", hint="say why, for those who read the list")
+    _refuse_long(reason)
     if not 1 <= seconds <= _LONGEST:
         raise InputError(f"--for {seconds:g} s is not between 1 s and 365 days", hint="write it as 12h or 7d")
     nodes, profile = _open(cluster)
@@ -109,6 +110,7 @@ def forgive(names: Sequence[str], cluster: str | None, *, reason: str) -> Told:
 
     InputError for a node of which the list says nothing.
     """
+    _refuse_long(reason)
     nodes, _ = _open(cluster)
     chosen = _expand(names)
     known = listed(nodes.read()[0])
@@ -161,6 +163,16 @@ def _expand(names: Sequence[str]) -> tuple[str, ...]:
     if not chosen:
         raise InputError("no node is named", hint="write them as node[02-03],node07")
     return chosen
+
+
+def _refuse_long(reason: str) -> None:
+    lines = len(reason.splitlines())
+    if len(reason) > LONGEST_REASON or lines > 1:
+        raise InputError(
+            f"--reason has {len(reason)} characters in {lines} line{'s' * (lines != 1)}, at most "
+            f"{LONGEST_REASON} in one line are kept",
+            hint="say it in fewer words",
+        )
 
 
 def _unlisted(names: Sequence[str], nodes: ExclusionList) -> InputError:

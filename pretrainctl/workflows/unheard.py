@@ -11,7 +11,6 @@ from pretrainctl.errors import InputError, PretrainctlError
 from pretrainctl.runs import folder
 from pretrainctl.schema import Plan
 from pretrainctl.workflows.plan import make_plan
-from pretrainctl.workflows.render import render_bundle
 
 __all__ = ["find_unheard", "plan_warned", "refuse_unheard", "refuse_unheard_recipe"]
 
@@ -52,6 +51,8 @@ def plan_warned(
         return make_plan(recipe, cluster, set_values=settings, name=name, mail_type=mail_type, mail_user=mail_user)
 
     def text(plan: Plan) -> Mapping[str, str]:
+        from pretrainctl.workflows.render import render_bundle  # no other plan needs its templates
+
         return render_bundle(plan, folder.roots()[0].absolute() / plan.name)[2].files
 
     plan = make(set_values)

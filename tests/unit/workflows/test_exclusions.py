@@ -337,6 +337,24 @@ def test_an_exclusion_says_the_end_that_is_true(run: RunFolder, cluster: str) ->
     assert "n4" not in {node.node for node in nodes.survey(cluster, everything=True).nodes}
 
 
+def test_a_reason_is_one_line_and_kept_whole(run: RunFolder, cluster: str) -> None:
+    reason = "why " * 125
+    nodes.exclude(["n2"], cluster, reason=reason, seconds=60)
+    assert nodes.survey(cluster).nodes[0].reason == reason.strip()
+    for long, said in (
+        ("x" * 100_000, "--reason has 100000 characters in 1 line, at most 500 in one line are kept"),
+        ("a\nb", "--reason has 3 characters in 2 lines, at most 500 in one line are kept"),
+    ):
+        for command in (
+            lambda text: nodes.exclude(["n3"], cluster, reason=text, seconds=60),
+            lambda text: nodes.forgive(["n2"], cluster, reason=text),
+        ):
+            with pytest.raises(InputError) as caught:
+                command(long)
+            assert str(caught.value) == said
+    assert [node.node for node in nodes.survey(cluster).nodes] == ["n2"]
+
+
 @pytest.mark.parametrize(
     ("names", "seconds", "says"),
     [
