@@ -11,7 +11,8 @@ PretrainctlError            1
 |   `-- UnreadableError     8   the file system did not answer: whether there is one is unknown
 |-- NotReachedError         9   the command worked, but the run has not reached its target
 |-- ScriptError            10   the command worked, but the batch script it read has errors
-`-- DrillError             11   the command worked, but some fault of the drill did not end as it must
+|-- DrillError             11   the command worked, but some fault of the drill did not end as it must
+`-- ProfileError           12   the command worked, but Slurm has not what the cluster profile names
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ __all__ = [
     "MissingError",
     "NotReachedError",
     "PretrainctlError",
+    "ProfileError",
     "RunError",
     "ScriptError",
     "SlurmError",
@@ -112,3 +114,9 @@ class DrillError(PretrainctlError):
     """The drill was held, and some run did not end as it must."""
 
     exit_code = 11
+
+
+class ProfileError(PretrainctlError):
+    """The command did its work, and found that Slurm has not what the cluster profile names."""
+
+    exit_code = 12

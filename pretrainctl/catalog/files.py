@@ -9,7 +9,16 @@ from typing import Literal
 
 from pretrainctl.errors import InputError, MissingError
 
-__all__ = ["Kind", "expand_home", "find", "names", "search_path", "short_path", "template_dir"]
+__all__ = [
+    "Kind",
+    "expand_home",
+    "find",
+    "names",
+    "path_from_here",
+    "search_path",
+    "short_path",
+    "template_dir",
+]
 
 Kind = Literal["recipes", "cluster_profiles"]
 
@@ -48,6 +57,12 @@ def short_path(path: Path) -> str:
             return f"{kind}/{path.name}"
     home = expand_home("~")
     return f"~/{path.relative_to(home)}" if path.is_relative_to(home) and len(home.parts) > 1 else str(path)
+
+
+def path_from_here(path: Path) -> str:
+    """A path that opens where the command was given: relative below the working folder, else absolute."""
+    whole = path.absolute()
+    return str(whole.relative_to(Path.cwd())) if whole.is_relative_to(Path.cwd()) else str(whole)
 
 
 def template_dir() -> Path:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import difflib
 import json
-import re
-import socket
 import types
 import typing
 from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +33,6 @@ from pretrainctl.schema import ClusterProfile, Recipe
 
 __all__ = [
     "describe",
-    "here",
     "lineage",
     "load_profile",
     "load_recipe",
@@ -116,16 +113,6 @@ def describe(kind: Kind) -> tuple[tuple[str, str, Path], ...]:
             continue
         rows.append((name, str(values.get("description", "")).strip(), path))
     return tuple(rows)
-
-
-def here(host: str | None = None) -> str | None:
-    """The profile whose login or compute host patterns match this host's full name; None where none does."""
-    full = host or socket.getfqdn()
-    for name in names("cluster_profiles"):
-        hosts = load_profile(name).hosts
-        if any(re.fullmatch(pattern, full) for pattern in (*hosts.login, *hosts.compute)):
-            return name
-    return None
 
 
 def _check_sections(name: str, clusters: Sequence[str]) -> None:

@@ -9,11 +9,11 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq, TaggedScalar
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from pretrainctl.catalog.files import Kind, find
+from pretrainctl.catalog.variables import typed_value, variable_text
+from pretrainctl.catalog.yaml_text import YAMLError, load, problem
 from pretrainctl.errors import InputError
 
 __all__ = ["Document", "Key", "Origin", "files_behind", "join", "override", "read_chain", "read_document", "sections"]
@@ -177,11 +177,11 @@ def override(document: Document, settings: Sequence[str], *, prefix: str = "") -
                 f"--set {typed}: `{keys[0]}:` is read from files only",
                 hint="write it in a file of your own",
             )
-        try:
-            value = _plain(_load(text), Origin(f"--set {typed}"), (), {})
-        except YAMLError as error:
-            raise InputError(f"--set {typed}: the value is not YAML ({_problem(error)})") from error
         place: Key = tuple(int(key) if _is_position(key) else key for key in keys)
+        try:
+            value = _plain(typed_value(load(text), text, place), Origin(f"--set {typed}"), place, {})
+        except YAMLError as error:
+            raise InputError(f"--set {typed}: the value is not YAML ({problem(error)})") from error
         target: Any = document.values
         for depth, key in enumerate(keys[:-1], start=1):
             target = _enter(target, key, keys[:depth], typed)
@@ -231,7 +231,7 @@ def _read_file(path: Path) -> Document:
                 f"{path} is larger than {_LARGEST_FILE} bytes, the most that is read as a recipe or profile",
                 hint="is it the right file?",
             )
-        loaded = _load(content.decode("utf-8"))
+        loaded = load(content.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 text ({error.reason})") from error
     except OSError as error:
@@ -239,7 +239,7 @@ def _read_file(path: Path) -> Document:
     except YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}:{mark.line + 1}" if mark else str(path)
-        raise InputError(f"{where}: broken YAML: {_problem(error)}", hint="check indentation and quotes") from error
+        raise InputError(f"{where}: broken YAML: {problem(error)}", hint="check indentation and quotes") from error
     if not isinstance(loaded, CommentedMap):
         raise InputError(f"{path}:1: a mapping of keys is needed at the top")
     origins: dict[Key, Origin] = {}
@@ -247,25 +247,11 @@ def _read_file(path: Path) -> Document:
     return Document(values, origins)
 
 
-def _load(text: str) -> Any:
-    try:
-        return YAML().load(text)
-    except YAMLError:
-        raise
-    except Exception as error:
-        # ruamel lets errors of every kind out when a tag, a date or a number is none (`!!float x`, `2026-13-45`).
-        raise YAMLError(f"{type(error).__name__}: {error}") from error
-
-
-def _problem(error: YAMLError) -> str:
-    text = (error.problem if isinstance(error, MarkedYAMLError) else None) or str(error)
-    return " ".join(str(text).split())
-
-
 def _plain(value: Any, origin: Origin, place: Key, origins: dict[Key, Origin]) -> Any:
     """Plain values out of ruamel's, which carry comments and lines."""
     origins[place] = origin
     _refuse_too_many(origin, place, origins)
+    value = variable_text(value, place)
     if isinstance(value, TaggedScalar) or getattr(getattr(value, "tag", None), "value", None):
         raise InputError(f"{origin}: YAML tags such as {value.tag.value} are not used here")
     if isinstance(value, CommentedMap):

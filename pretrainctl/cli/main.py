@@ -8,19 +8,23 @@ import os
 import signal
 import sys
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from pretrainctl import __version__
-from pretrainctl.cli import control, demo, doctor, drill, job, lint, nodes, pack, plan, run, sandbox
+from pretrainctl.cli import control, demo, doctor, drill, job, lint, nodes, pack, plan, run, sandbox, view
 from pretrainctl.cli.once import OnceGroup
-from pretrainctl.errors import InputError, PretrainctlError
+from pretrainctl.cli.pipe import leave_a_closed_pipe
+from pretrainctl.errors import InputError, MissingError, PretrainctlError
 
 __all__ = ["app", "main"]
 
 DEBUG_VARIABLE = "PRETRAINCTL_DEBUG"
 """`1` shows tracebacks, as `--debug` does."""
+
+_USAGE_ERROR: Any = typer.BadParameter.__base__
+"""What typer raises for words that are no command of ours."""
 
 app = typer.Typer(
     name="pretrainctl",
@@ -29,6 +33,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
     add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
 
@@ -48,6 +53,9 @@ def _options(
 ) -> None:
     if debug:
         os.environ[DEBUG_VARIABLE] = "1"
+    chosen = os.environ.get("PRETRAINCTL_CONFIG")
+    if chosen and not os.path.isdir(os.path.expanduser(chosen)):  # noqa: PTH111, PTH112 - pathlib fails for no home
+        view.note(f"warning: PRETRAINCTL_CONFIG names {chosen}, which is no folder")
 
 
 for part in (plan, lint, run, control, doctor, demo, drill, pack, job):
@@ -67,16 +75,44 @@ def main() -> None:
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _leave)
     try:
-        app()
+        with leave_a_closed_pipe():
+            code = app(prog_name="pretrainctl", standalone_mode=False)
+            sys.stdout.flush()
+        sys.exit(code if isinstance(code, int) else 0)
+    except typer.Abort:
+        print("nothing was done", file=sys.stderr)
+        sys.exit(1)
+    except _USAGE_ERROR as error:
+        _fail_usage(error)
     except PretrainctlError as error:
         _fail(str(error), error.hint, error.exit_code, error)
     except OSError as error:
+        if error.errno == errno.ENOENT and not error.filename and _has_no_folder():
+            _fail("the working folder does not exist any more", "go to another one: cd", MissingError.exit_code, error)
         what = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
         code = InputError.exit_code if error.errno == errno.ENAMETOOLONG else PretrainctlError.exit_code
         _fail(what, _OS_HINTS.get(error.errno or 0, ""), code, error)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
+
+
+def _fail_usage(error: Any) -> NoReturn:
+    """A usage error in our words; without a command it is the help."""
+    said = error.format_message()
+    if "\n" in said:
+        print(said, file=sys.stderr)
+        sys.exit(InputError.exit_code)
+    words = error.ctx.command_path if error.ctx is not None else "pretrainctl"
+    _fail(f"{said[:1].lower()}{said[1:].rstrip('.')}", f"`{words} --help` shows how it is called", 2, error)
+
+
+def _has_no_folder() -> bool:
+    try:
+        os.getcwd()  # noqa: PTH109 - pathlib's asks the same
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _open_closed_streams() -> None:
@@ -117,7 +153,7 @@ _OS_HINTS = {
 }
 
 
-def _fail(message: str, hint: str, code: int, error: BaseException) -> None:
+def _fail(message: str, hint: str, code: int, error: BaseException) -> NoReturn:
     if os.environ.get(DEBUG_VARIABLE) == "1":
         raise error
     print(f"error: {message}", file=sys.stderr)

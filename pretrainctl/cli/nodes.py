@@ -44,8 +44,9 @@ def list_nodes(
         view.print_json(found)
         return
     if not found.nodes:
-        view.note(f"nothing is listed in {found.path}")
+        view.note(f"nothing is listed of the Slurm cluster {found.slurm_cluster} in {found.path}")
         return
+    view.note(f"nodes of the Slurm cluster {found.slurm_cluster}")
     view.print_table(
         ("NODE", "UNTIL", "COUNT", "CAUSE", "FOUND", "BY", "REASON"),
         [

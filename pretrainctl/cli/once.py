@@ -9,6 +9,7 @@ from typing import Any
 
 import typer.core
 
+from pretrainctl.cli.pipe import leave_a_closed_pipe
 from pretrainctl.errors import InputError
 
 __all__ = ["OnceGroup"]
@@ -16,6 +17,16 @@ __all__ = ["OnceGroup"]
 
 class OnceGroup(typer.core.TyperGroup):
     """Commands of which no option with a value is taken twice, unless it is made for that (`--set`)."""
+
+    def make_context(self, *args: Any, **more: Any) -> Any:
+        """Read what was typed; `--help` is shown here. Typer would end with 1 where nobody reads what is printed."""
+        with leave_a_closed_pipe():
+            return super().make_context(*args, **more)
+
+    def invoke(self, ctx: Any) -> Any:
+        """The command's work, in the same way."""
+        with leave_a_closed_pipe():
+            return super().invoke(ctx)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that is asked for, as always; InputError where one of its options is given again."""

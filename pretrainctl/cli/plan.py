@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from pretrainctl.cli import view
-from pretrainctl.errors import InputError
+from pretrainctl.errors import InputError, ProfileError
 from pretrainctl.units import show_count, show_duration, show_estimate, show_size
 
 if TYPE_CHECKING:
@@ -19,8 +19,25 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 Recipe = Annotated[str, typer.Argument(metavar="RECIPE", help="Name or path of a recipe.")]
+
+
+def _where_we_are(context: typer.Context, cluster: str | None) -> str | None:
+    """The cluster that is meant where none is named; said where another profile could be meant as well."""
+    if cluster is not None or context.resilient_parsing:
+        return cluster
+    from pretrainctl.workflows.place import find_told
+
+    found, said = find_told()
+    if said:
+        view.note(said)
+    return found
+
+
 Cluster = Annotated[
-    str | None, typer.Option("--cluster", "-c", metavar="NAME", help="Cluster profile; default: where we are.")
+    str | None,
+    typer.Option(
+        "--cluster", "-c", metavar="NAME", help="Cluster profile; default: where we are.", callback=_where_we_are
+    ),
 ]
 Sets = Annotated[
     list[str] | None,
@@ -40,9 +57,9 @@ def plan(
     recipe: Recipe, cluster: Cluster = None, set_values: Sets = None, name: Name = None, as_json: Json = False
 ) -> None:
     """Work out a run: ranks, batch, steps, queue, node-hours. Submits nothing."""
-    from pretrainctl.workflows.plan import make_plan
+    from pretrainctl.workflows.unheard import plan_warned
 
-    made = make_plan(recipe, cluster, set_values=set_values or [], name=name)
+    made = plan_warned(recipe, cluster, set_values=set_values or [], name=name)
     if as_json:
         view.print_json(made.model_dump(mode="json"))
         return
@@ -74,8 +91,11 @@ def render(
 
     rendered = render_recipe(recipe, cluster, set_values=set_values or [], name=name)
     if output is not None:
-        for path in write_bundle(rendered.bundle, output):
-            print(path)
+        paths = write_bundle(rendered.bundle, output)
+        if as_json:
+            view.print_json({"files": [str(path) for path in paths], "srun": rendered.srun})
+        else:
+            print(*paths, sep="\n")
         return
     if as_json:
         view.print_json({"files": dict(rendered.bundle.files), "srun": rendered.srun})
@@ -139,9 +159,15 @@ def clusters(
         findings = check_cluster(check)
         if as_json:
             view.print_json(findings)
-            return
-        rows = [(finding.place, finding.profile, finding.machine) for finding in findings]
-        view.print_table(("WHAT", "PROFILE", "MACHINE"), rows)
+        else:
+            rows = [(finding.place, finding.profile, finding.machine) for finding in findings]
+            view.print_table(("WHAT", "PROFILE", "MACHINE"), rows)
+        lost = [finding.place.partition(":")[0] for finding in findings if finding.refused]
+        if lost:
+            raise ProfileError(
+                f"this Slurm would refuse jobs of {check}: {', '.join(dict.fromkeys(lost))}",
+                hint="correct the profile, or one of your own that extends it",
+            )
         return
     _list("cluster_profiles", as_json=as_json)
 

@@ -93,7 +93,9 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         table.add_column(column, no_wrap=True)
     for *cells, last in shown:
         table.add_row(*map(Text, cells), Text(last if len(last) <= room else last[: room - 1] + "…"))
-    console.print(table, soft_wrap=not sys.stdout.isatty())
+    with console.capture() as captured:
+        console.print(table, soft_wrap=not sys.stdout.isatty())
+    sys.stdout.write(captured.get())  # rich itself ends with 1 where nobody reads
 
 
 def print_pairs(pairs: Iterable[tuple[str, str]]) -> None:

@@ -1,8 +1,8 @@
 """The files of a node exclusion list: one small file an entry, never edited.
 
 Several users on several hosts write at once, on a parallel file system: an entry is written aside, fsynced, and linked
-to a name that is its own. A list belongs to one cluster, by the profile's and by Slurm's own name of it; an entry of
-another one that got there is not used.
+to a name that is its own. A list belongs to one Slurm cluster, by Slurm's own name of it, whatever its profiles are
+called; only where that is not known, it is the profile's. An entry of another cluster that got there is not used.
 """
 
 from __future__ import annotations
@@ -40,8 +40,16 @@ class ExclusionList:
 
     @property
     def path(self) -> Path:
-        """Where the entries lie."""
-        return self.folder / "@".join(_UNSAFE.sub("_", name) for name in (self.cluster, self.slurm_cluster))
+        """Where new entries lie: `@SLURM`, or `PROFILE@` where Slurm's name is not known."""
+        name = _UNSAFE.sub("_", self.slurm_cluster)
+        return self.folder / (f"@{name}" if name else f"{_UNSAFE.sub('_', self.cluster)}@")
+
+    @property
+    def shown(self) -> str:
+        """The cluster as people are told of it."""
+        if self.slurm_cluster:
+            return f"the Slurm cluster {self.slurm_cluster}"
+        return f"the cluster {self.cluster}"
 
     def add(self, entry: ExclusionEntry) -> str:
         """Write an entry durably, and return its name; ValueError for one of another cluster, or of no node.
@@ -63,29 +71,54 @@ class ExclusionList:
         """The entries by name, and what is wrong with files that cannot be used. OSError where the folder cannot be
         listed; one that is not there is an empty list."""
         entries: dict[str, ExclusionEntry] = {}
-        problems = []
-        try:
-            names = sorted(name for name in os.listdir(self.path) if re.fullmatch(r"[^.].*\.json", name))  # noqa: PTH208 - names
-        except FileNotFoundError:
-            return {}, ()
-        for name in names:
+        problems: list[str] = []
+        for place in self._places():
             try:
-                entry = codec.read(ExclusionEntry, self.path / name)
-            except LedgerError as error:
-                problems.append(str(error))
+                names = sorted(name for name in os.listdir(place) if re.fullmatch(r"[^.].*\.json", name))  # noqa: PTH208 - names
+            except FileNotFoundError:
                 continue
-            if not _NODE.fullmatch(entry.node):
-                problems.append(f"{self.path / name} names no node: {entry.node!r}")
-            elif not (0 <= entry.time < _LATEST and 0 <= entry.expires < _LATEST):
-                problems.append(f"{self.path / name} has times that are none: {entry.time:g}, {entry.expires:g}")
-            elif self._is_ours(entry):
-                entries[name] = entry
-            else:
-                problems.append(f"{self.path / name} is of {entry.cluster}@{entry.slurm_cluster}, and is not used here")
+            except OSError as error:
+                if place == self.path:
+                    raise
+                problems.append(f"{place} cannot be listed: {error.strerror}")
+                continue
+            for name in names:
+                entry = self._read(place / name, problems)
+                if entry is not None:
+                    entries[name] = entry
         return entries, tuple(problems)
 
+    def _places(self) -> tuple[Path, ...]:
+        """Where entries are read: those of one Slurm once lay apart by profile, in `PROFILE@SLURM`."""
+        if not self.slurm_cluster:
+            return (self.path,)
+        try:
+            names = sorted(os.listdir(self.folder))  # noqa: PTH208 - names
+        except FileNotFoundError:
+            return ()
+        older = tuple(self.folder / name for name in names if f"@{name.partition('@')[2]}" == self.path.name)
+        return (self.path, *(place for place in older if place != self.path))
+
+    def _read(self, path: Path, problems: list[str]) -> ExclusionEntry | None:
+        try:
+            entry = codec.read(ExclusionEntry, path)
+        except LedgerError as error:
+            problems.append(str(error))
+            return None
+        if not _NODE.fullmatch(entry.node):
+            problems.append(f"{path} names no node: {entry.node!r}")
+        elif not (0 <= entry.time < _LATEST and 0 <= entry.expires < _LATEST):
+            problems.append(f"{path} has times that are none: {entry.time:g}, {entry.expires:g}")
+        elif not self._is_ours(entry):
+            problems.append(f"{path} is of {entry.cluster}@{entry.slurm_cluster}, and is not used here")
+        else:
+            return entry
+        return None
+
     def _is_ours(self, entry: ExclusionEntry) -> bool:
-        return (entry.cluster, entry.slurm_cluster) == (self.cluster, self.slurm_cluster)
+        """Whether it is of this Slurm cluster, by whichever profile; without Slurm's name, of this profile."""
+        same = entry.slurm_cluster == self.slurm_cluster
+        return same and (self.slurm_cluster != "" or entry.cluster == self.cluster)
 
     def _make(self) -> None:
         for path in (self.folder, self.path):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pretrainctl.records.nodes import ExclusionEntry
 
-__all__ = ["PERSON", "ListedNode", "lifetime", "listed", "scrub", "to_avoid"]
+__all__ = ["LONGEST_REASON", "PERSON", "ListedNode", "lifetime", "listed", "scrub", "to_avoid"]
 
 PERSON = "person"
 """The cause of an entry that somebody wrote by hand."""
@@ -22,6 +22,8 @@ _MEMORY = 30 * _DAY
 """Seconds within which entries of a node add up."""
 _CERTAINTY = {"high": 2, "medium": 1, "low": 0}
 _LINE = 300
+LONGEST_REASON = 500
+"""Characters of the reason of an entry."""
 
 
 @dataclass(frozen=True)
@@ -98,8 +100,9 @@ _IN_ADDRESS = re.compile(r"(://)[^/\s@]+@")
 _KEY = re.compile(r"(?<![\w+/])(?=[A-Za-z0-9_+]*[0-9])(?=[A-Za-z0-9_+]*[A-Za-z])[A-Za-z0-9_+]{32,}={0,2}(?![\w+])")
 
 
-def scrub(lines: Sequence[str]) -> tuple[str, ...]:
-    """Lines of a log as others may read them: what looks like a password or a key is taken out, long ones are cut.
+def scrub(lines: Sequence[str], longest: int = _LINE) -> tuple[str, ...]:
+    """Lines of a log as others may read them: what looks like a password or a key is taken out, those longer
+    than `longest` characters are cut.
 
     The UUID of a GPU, which a help desk needs, stays.
     """
@@ -108,5 +111,5 @@ def scrub(lines: Sequence[str]) -> tuple[str, ...]:
         text = "".join(character if character.isprintable() else " " for character in line).strip()
         text = _NAMED.sub(r"\1\2[removed]", _IN_ADDRESS.sub(r"\1[removed]@", text))
         text = _KEY.sub("[removed]", _BEARER.sub(r"\1[removed]", text))
-        found.append(text if len(text) <= _LINE else f"{text[: _LINE - 1]}…")
+        found.append(text if len(text) <= longest else f"{text[: longest - 1]}…")
     return tuple(found)

@@ -44,8 +44,9 @@ class NodeTest:
 class ExclusionEntry:
     """One file of a node exclusion list, never edited.
 
-    `cluster` and `slurm_cluster` are the profile's and Slurm's own name of the cluster. `cause` is a class of
-    `recovery`, `node_test`, or `person`; `reason` one line, `evidence` more of them. Times are epoch seconds.
+    `cluster` and `slurm_cluster` are the profile's and Slurm's own name of the cluster; a list goes by Slurm's.
+    `cause` is a class of `recovery`, `node_test`, or `person`; `reason` one line, `evidence` more of them. Times are
+    epoch seconds.
     A `forgive` names the files that do not count any more.
     """
 

@@ -32,6 +32,7 @@ __all__ = [
     "Text",
     "TimeLimit",
     "VariableName",
+    "VariableText",
     "Word",
     "at_most",
 ]
@@ -181,8 +182,32 @@ def _task_variable(value: str) -> str:
     return _variable(value)
 
 
+_NAMED_VARIABLE = re.compile(
+    r"\$(?!\{?(?:ORIGIN|LIB|PLATFORM)\b)(?:[A-Za-z_][A-Za-z0-9_]*|\{[^}]*\}?|\([^)]*\)?)|`[^`]+`"
+)
+"""What a shell replaces; ld.so replaces three names by itself (ld.so(8))."""
+_HOME = re.compile(r"(?:^|:)(~[A-Za-z0-9_.-]*/|~(?=:|$))")
+
+
+def _as_written(value: str) -> str:
+    """Values are exported in quotes: what only a shell would replace never is."""
+    found = _NAMED_VARIABLE.search(value.replace("$$", ""))
+    home = _HOME.search(value)
+    if found or home:
+        what = "a home folder by `~`"
+        if found:
+            what = f"the {'command' if found[0].startswith(('$(', '`')) else 'variable'} {found[0]}"
+        raise ValueError(
+            f"{value!r} names {what}, and values are taken as they are written: write out what it stands for on the "
+            "compute nodes, or load a module that adds to the path (cluster.modules)"
+        )
+    return _plain(value)
+
+
 Text = Annotated[str, AfterValidator(_plain)]
 """Any text; it is quoted wherever a shell reads it."""
+VariableText = Annotated[str, AfterValidator(_as_written)]
+"""The value of an environment variable: what it is, not how a shell would make it."""
 Word = Annotated[str, Field(min_length=1), AfterValidator(_one_line)]
 """Text of one line, not empty."""
 SlurmWord = Annotated[str, AfterValidator(_slurm_word)]

@@ -23,6 +23,7 @@ from pretrainctl.schema.base import (
     TestTime,
     Text,
     TimeLimit,
+    VariableText,
     Word,
 )
 from pretrainctl.schema.options import check_sbatch_options, check_srun_options
@@ -205,8 +206,8 @@ class Rendezvous(Sourced):
 class Variable(Part):
     """An environment variable of the training tasks."""
 
-    value: Text
-    """Its value."""
+    value: VariableText
+    """Its value, without `$NAME` and `~`, which nothing replaces."""
     reason: Word
     """Why it is set here."""
     source: Word | None = None

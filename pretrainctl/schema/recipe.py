@@ -16,6 +16,7 @@ from pretrainctl.schema.base import (
     TaskVariable,
     TestTime,
     Text,
+    VariableText,
     Word,
     at_most,
 )
@@ -302,8 +303,9 @@ class Recipe(Part):
     """When and where to save."""
     resources: Resources
     """Nodes and time."""
-    environment: dict[TaskVariable, Text] = Field(default_factory=dict)
-    """Variables for the training tasks, over those of the profile; none of Slurm, pretrainctl or the ranks."""
+    environment: dict[TaskVariable, VariableText] = Field(default_factory=dict)
+    """Variables for the training tasks, over those of the profile; none of Slurm, pretrainctl or the ranks. A number is
+    taken as its text; `$NAME` and `~` are refused, since nothing replaces them."""
     workloads: tuple[Word, ...] = ()
     """Kinds of traffic for which profiles may have variables of their own, such as `pipeline-parallel`."""
     deepspeed: DeepSpeed = DeepSpeed()

@@ -29,7 +29,9 @@ def batch_samples(count: int, unit: str, sequence_length: int) -> int:
     if rest:
         raise InputError(
             f"a global batch of {count} tokens is no whole number of samples of {sequence_length} tokens",
-            hint=f"nearest: {samples * sequence_length} or {(samples + 1) * sequence_length} tokens",
+            hint="nearest: "
+            + " or ".join(str(count * sequence_length) for count in (samples, samples + 1) if count)
+            + " tokens",
         )
     return samples
 

@@ -22,6 +22,8 @@ class Finding:
     place: str
     profile: str
     machine: str
+    refused: bool = False
+    """Whether jobs as the profile has them would be refused here."""
 
 
 def check_cluster(cluster: str, slurm: Slurm | None = None) -> list[Finding]:
@@ -43,7 +45,9 @@ def check_cluster(cluster: str, slurm: Slurm | None = None) -> list[Finding]:
             continue
         if partition is None:
             known = ", ".join(partitions) or "none"
-            findings.append(Finding(f"queue {row.name}: partition", row.partition, f"not there; there are: {known}"))
+            findings.append(
+                Finding(f"queue {row.name}: partition", row.partition, f"not there; there are: {known}", refused=True)
+            )
             continue
         findings += _limits(row, partition)
         if partition.name not in seen:
@@ -55,7 +59,10 @@ def check_cluster(cluster: str, slurm: Slurm | None = None) -> list[Finding]:
 def _limits(row: Queue, partition: Partition) -> Iterator[Finding]:
     if partition.qos is not None and row.qos is not None and row.qos not in partition.qos:
         yield Finding(
-            f"queue {row.name}: qos", row.qos, f"partition {partition.name} allows {', '.join(partition.qos)}"
+            f"queue {row.name}: qos",
+            row.qos,
+            f"partition {partition.name} allows {', '.join(partition.qos)}",
+            refused=True,
         )
     nodes = len(partition.nodes) if partition.max_nodes is None else partition.max_nodes
     if isinstance(row.max_nodes, int) and row.max_nodes > nodes:

@@ -29,6 +29,7 @@ from pretrainctl.workflows.reach import reach_own
 from pretrainctl.workflows.revise import install, revise
 from pretrainctl.workflows.spending import spent_by
 from pretrainctl.workflows.training_data import refuse_missing_data
+from pretrainctl.workflows.training_program import refuse_missing_program
 
 __all__ = ["Outcome", "cancel", "resume", "save", "stop"]
 
@@ -131,8 +132,8 @@ def resume(
     With `set_values` (`key=value`) or `recipe` it is planned anew before. `back_to` names an older checkpoint to go on
     from, by its tag or step: a finished run may go back, too, and None is returned where `confirm` said no. RunError
     where it is finished, where a job of it is queued or running, another `resume` is at work, its node-hours are used
-    up, or what it trains with was changed and `accept` is false; InputError where its data, or the checkpoint to go
-    back to, are not there; CheckpointError where it had checkpoints and could load none, or another run took them over.
+    up, or what it trains with was changed and `accept` is false; InputError where its data, its program, or the
+    checkpoint to go back to are not there; CheckpointError where it had checkpoints and could load none, or another run took them over.
     After Ctrl-C or SIGTERM it is stopped.
     """
     run = _open_unfinished(name, hint=_FURTHER) if back_to is None else _open(name)
@@ -142,7 +143,9 @@ def resume(
     revision = revise(run, set_values, recipe) if set_values or recipe is not None else None
     launch = run.launch() if revision is None else revision.launch
     _refuse_spent(run, launch)
-    refuse_missing_data(run.planned().recipe if revision is None else revision.planned.recipe)
+    planned = run.planned() if revision is None else revision.planned
+    refuse_missing_data(planned.recipe)
+    refuse_missing_program(launch, run.path, planned.profile)
     refuse_stranger(launch.checkpoint.directory, launch.run_id)
     back = find_way_back(run, launch.checkpoint, back_to) if back_to is not None else None
     if back is None:

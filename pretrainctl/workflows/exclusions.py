@@ -14,7 +14,7 @@ from pathlib import Path
 from pretrainctl.catalog import expand_home
 from pretrainctl.errors import InputError
 from pretrainctl.health.entries import LIST_VARIABLE, ExclusionList
-from pretrainctl.health.exclusion import ListedNode, lifetime, listed, scrub, to_avoid
+from pretrainctl.health.exclusion import LONGEST_REASON, ListedNode, lifetime, listed, scrub, to_avoid
 from pretrainctl.records.launch import Launch
 from pretrainctl.records.nodes import ExclusionEntry
 from pretrainctl.runs import ledger
@@ -201,7 +201,10 @@ def add_found(nodes: ExclusionList, found: ExclusionEntry) -> ExclusionEntry:
     entries, _ = nodes.read()
     expires = found.expires or found.time + lifetime(found.cause, listed(entries).get(found.node), found.time)
     entry = replace(
-        found, reason=scrub([found.reason])[0], evidence=scrub(found.evidence[:_MOST_EVIDENCE]), expires=expires
+        found,
+        reason=scrub([found.reason], LONGEST_REASON)[0],
+        evidence=scrub(found.evidence[:_MOST_EVIDENCE]),
+        expires=expires,
     )
     nodes.add(entry)
     return entry

@@ -189,8 +189,8 @@ def _default(key: Sequence[str | int]) -> str:
 
 
 def _shown(origin: Origin) -> str:
-    """An origin with its file as people name it."""
-    return str(origin) if origin.line is None else f"{catalog.short_path(Path(origin.source))}:{origin.line}"
+    """An origin whose file opens from here."""
+    return str(origin) if origin.line is None else f"{catalog.path_from_here(Path(origin.source))}:{origin.line}"
 
 
 def explain(recipe: str, cluster: str | None, *, set_values: Sequence[str] = ()) -> list[Line]:

@@ -25,11 +25,12 @@ from pretrainctl.slurm.client import Slurm
 from pretrainctl.slurm.refusals import RefusalClass, read_refusal
 from pretrainctl.workflows.exclusions import Avoided, avoid, avoid_at_submit, list_folder, script_excludes
 from pretrainctl.workflows.interrupted import record_stop
-from pretrainctl.workflows.plan import make_plan
 from pretrainctl.workflows.reach import find_slurm_conf, slurm_at
 from pretrainctl.workflows.render import render_bundle
 from pretrainctl.workflows.take_checkpoints import refuse_taken
 from pretrainctl.workflows.training_data import refuse_missing_data
+from pretrainctl.workflows.training_program import refuse_missing_program
+from pretrainctl.workflows.unheard import plan_warned
 
 __all__ = ["Launched", "launch", "queue_jobs", "test_launch"]
 
@@ -62,13 +63,14 @@ def launch(
     whether sbatch accepted the job, the folder stays and `reconcile` finds out. After Ctrl-C or SIGTERM it stays as a
     stopped run, or is not there yet: nothing goes on by itself.
     """
-    plan = make_plan(recipe, cluster, set_values=set_values, name=name, mail_type=mail_type, mail_user=mail_user)
+    plan = plan_warned(recipe, cluster, set_values=set_values, name=name, mail_type=mail_type, mail_user=mail_user)
     run_dir = folder.roots()[0] / folder.check_name(plan.name)
     folder.refuse_existing(run_dir)
     created = time.time()
     record, _, bundle = render_bundle(plan, run_dir, python=python, salt=str(created))
     node_list = str(list_folder(plan.profile, run_dir.parent))
     refuse_missing_data(plan.recipe.model_dump(mode="json"))
+    refuse_missing_program(record, run_dir, plan.profile.model_dump(mode="json"))
     checkpoints = record.checkpoint.directory
     replaced = refuse_taken(checkpoints, adopt=plan.recipe.checkpoint.adopt)
     slurm_conf, slurm = _slurm_for(plan)
@@ -109,7 +111,7 @@ def test_launch(recipe: str, cluster: str | None, *, set_values: Sequence[str], 
 
     SlurmError with Slurm's own words where it would refuse.
     """
-    plan = make_plan(recipe, cluster, set_values=set_values, name=name)
+    plan = plan_warned(recipe, cluster, set_values=set_values, name=name)
     record, _, bundle = render_bundle(plan, folder.roots()[0] / folder.check_name(plan.name))
     refuse_taken(record.checkpoint.directory, adopt=plan.recipe.checkpoint.adopt)
     with tempfile.TemporaryDirectory(prefix="pretrainctl-") as aside:

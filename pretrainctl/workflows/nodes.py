@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pretrainctl import catalog
 from pretrainctl.errors import InputError, MissingError, PretrainctlError
 from pretrainctl.health.entries import ExclusionList
-from pretrainctl.health.exclusion import PERSON, ListedNode, listed
+from pretrainctl.health.exclusion import LONGEST_REASON, PERSON, ListedNode, listed
 from pretrainctl.records.nodes import ExclusionEntry
 from pretrainctl.runs import folder
 from pretrainctl.schema import ClusterProfile
@@ -45,7 +45,7 @@ class NodeView:
 
 @dataclass(frozen=True)
 class Survey:
-    """The list of one cluster: where it lies, its nodes, and files in it that cannot be used."""
+    """The list of one Slurm cluster: where it lies, its nodes, and files in it that cannot be used."""
 
     cluster: str
     slurm_cluster: str
@@ -58,6 +58,7 @@ class Survey:
 class Told:
     """What was written of which nodes, and what it did to jobs that wait."""
 
+    slurm_cluster: str
     nodes: tuple[str, ...]
     message: str
     notes: tuple[str, ...]
@@ -79,6 +80,7 @@ def exclude(names: Sequence[str], cluster: str | None, *, reason: str, seconds: 
     """
     if not reason.strip():
         raise InputError("--reason is empty", hint="say why, for those who read the list")
+    _refuse_long(reason)
     if not 1 <= seconds <= _LONGEST:
         raise InputError(f"--for {seconds:g} s is not between 1 s and 365 days", hint="write it as 12h or 7d")
     nodes, profile = _open(cluster)
@@ -99,10 +101,10 @@ def exclude(names: Sequence[str], cluster: str | None, *, reason: str, seconds: 
         f"{fold([node for node in chosen if ends[node] == end])} until {_minute(end)}"
         for end in dict.fromkeys(ends.values())
     ]
-    said = f"jobs keep off {', '.join(told)}"
+    said = f"jobs on {nodes.shown} keep off {', '.join(told)}"
     if longer:
         said += f"; {fold(longer)} was excluded for longer before: `pretrainctl nodes forgive` shortens that"
-    return Told(chosen, said, _push(nodes))
+    return Told(nodes.slurm_cluster, chosen, said, _push(nodes))
 
 
 def forgive(names: Sequence[str], cluster: str | None, *, reason: str) -> Told:
@@ -110,17 +112,19 @@ def forgive(names: Sequence[str], cluster: str | None, *, reason: str) -> Told:
 
     InputError for a node of which the list says nothing.
     """
+    _refuse_long(reason)
     nodes, _ = _open(cluster)
     chosen = _expand(names)
     known = listed(nodes.read()[0])
     unknown = [node for node in chosen if node not in known]
     if unknown:
-        raise InputError(f"nothing is listed of {fold(unknown)}", hint="`pretrainctl nodes list --all` shows what is")
+        raise _unlisted(unknown, nodes)
     now = time.time()
     for node in chosen:
         entry = _entry(nodes, node, "forgive", reason or "forgiven", now)
         add_found(nodes, replace(entry, forgives=known[node].names, expires=now))
-    return Told(chosen, f"jobs may go to {fold(chosen)} again", _push(nodes))
+    said = f"jobs on {nodes.shown} may go to {fold(chosen)} again"
+    return Told(nodes.slurm_cluster, chosen, said, _push(nodes))
 
 
 def report(names: Sequence[str], cluster: str | None) -> str:
@@ -134,8 +138,8 @@ def report(names: Sequence[str], cluster: str | None) -> str:
     chosen = _expand(names) if names else tuple(node for node in known if known[node].expires > now)
     unknown = [node for node in chosen if node not in known]
     if unknown:
-        raise InputError(f"nothing is listed of {fold(unknown)}", hint="`pretrainctl nodes list --all` shows what is")
-    lines = [f"Nodes of {nodes.cluster} (Slurm cluster {nodes.slurm_cluster}), written {_stamp(now)}"]
+        raise _unlisted(unknown, nodes)
+    lines = [f"Nodes of {nodes.shown}, written {_stamp(now)}"]
     for node in chosen:
         entries = [entry for entry in known[node].entries if entry.time <= now + _SKEW]
         left = len(known[node].entries) - len(entries)
@@ -151,7 +155,7 @@ def report(names: Sequence[str], cluster: str | None) -> str:
 
 
 def _open(cluster: str | None) -> tuple[ExclusionList, ClusterProfile]:
-    """The list of a cluster, which is bound to its Slurm's name, and its profile."""
+    """The list of the Slurm cluster that a profile means, and that profile."""
     profile = catalog.load_profile(cluster or this_cluster())
     place = list_folder(profile, folder.roots()[0])
     return ExclusionList(place, profile.name, find_slurm_name(profile)), profile
@@ -166,6 +170,22 @@ def _expand(names: Sequence[str]) -> tuple[str, ...]:
     if not chosen:
         raise InputError("no node is named", hint="write them as node[02-03],node07")
     return chosen
+
+
+def _refuse_long(reason: str) -> None:
+    lines = len(reason.splitlines())
+    if len(reason) > LONGEST_REASON or lines > 1:
+        raise InputError(
+            f"--reason has {len(reason)} characters in {lines} line{'s' * (lines != 1)}, at most "
+            f"{LONGEST_REASON} in one line are kept",
+            hint="say it in fewer words",
+        )
+
+
+def _unlisted(names: Sequence[str], nodes: ExclusionList) -> InputError:
+    return InputError(
+        f"nothing is listed of {fold(names)} on {nodes.shown}", hint="`pretrainctl nodes list --all` shows what is"
+    )
 
 
 def _entry(nodes: ExclusionList, node: str, kind: str, reason: str, now: float) -> ExclusionEntry:

@@ -9,12 +9,24 @@ from pretrainctl import catalog
 from pretrainctl.errors import InputError
 from pretrainctl.sandbox import Sandbox
 
-__all__ = ["find_cluster", "this_cluster"]
+__all__ = ["find_cluster", "find_told", "this_cluster"]
 
 
 def find_cluster() -> str | None:
     """The profile that knows this host, else `sandbox` in a shell that speaks to the sandbox; None where neither is."""
     return catalog.here() or ("sandbox" if _speaks_to_sandbox() else None)
+
+
+def find_told() -> tuple[str | None, str]:
+    """The same, and what is to be said of it: that it was taken and not another one which knows this host too."""
+    found = catalog.find_here()
+    if found is None:
+        return find_cluster(), ""
+    if not found.instead_of:
+        return found.name, ""
+    others = ", ".join(found.instead_of)
+    verb = "knows" if len(found.instead_of) == 1 else "know"
+    return found.name, f"cluster {found.name} ({found.file}), and not {others}, which {verb} this host too"
 
 
 def this_cluster() -> str:

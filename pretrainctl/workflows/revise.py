@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pretrainctl.errors import InputError
@@ -18,6 +19,7 @@ from pretrainctl.runs.folder import RunFolder
 from pretrainctl.schema import Plan
 from pretrainctl.workflows.plan import make_plan
 from pretrainctl.workflows.render import render_bundle
+from pretrainctl.workflows.unheard import refuse_unheard, refuse_unheard_recipe
 
 __all__ = ["Revision", "install", "revise"]
 
@@ -34,27 +36,31 @@ class Revision:
 def revise(run: RunFolder, set_values: Sequence[str], recipe: Path | None) -> Revision:
     """Plan the run anew: its own recipe, or the one in `recipe`, with `key=value` settings over it, on its own cluster.
 
-    InputError where that cannot be planned, or would change what a run keeps: its name, its cluster, its checkpoint
-    directory, its framework. The name of another recipe is that recipe's own.
+    InputError where that cannot be planned, changes nothing that the job gets, or would change what a run keeps: its
+    name, its cluster, its checkpoint directory, its framework. The name of another recipe is that recipe's own.
     """
     before, old = run.planned(), run.launch()
-    with tempfile.TemporaryDirectory(prefix="pretrainctl-") as folder:
-        written = Path(folder) / "recipe.yaml", Path(folder) / "profile.yaml"
-        for path, values in zip(written, (before.recipe, before.profile), strict=True):
-            path.write_text(json.dumps(values), encoding="utf-8")
-        plan = make_plan(
-            str(recipe.absolute() if recipe is not None else written[0]),
-            str(written[1]),
-            set_values=set_values,
-            name=run.record.name,
-        )
-    launch, _, bundle = render_bundle(
-        plan,
-        run.launched_as(),
+    render = partial(
+        render_bundle,
+        run_dir=run.launched_as(),
         python=old.python,
         training_python=_training_python(old),
         salt=str(run.record.created),
     )
+    with tempfile.TemporaryDirectory(prefix="pretrainctl-") as folder:
+        written = Path(folder) / "recipe.yaml", Path(folder) / "profile.yaml"
+        for path, values in zip(written, (before.recipe, before.profile), strict=True):
+            path.write_text(json.dumps(values), encoding="utf-8")
+
+        def make(settings: Sequence[str]) -> Plan:
+            chosen = str(recipe.absolute() if recipe is not None else written[0])
+            return make_plan(chosen, str(written[1]), set_values=settings, name=run.record.name)
+
+        plan = make(set_values)
+        refuse_unheard(plan, set_values, make, lambda some: render(some)[2].files)
+        if recipe is not None:
+            refuse_unheard_recipe(plan, before.recipe, set_values, make, lambda some: render(some)[2].files)
+    launch, _, bundle = render(plan)
     asked = [value.partition("=") for value in set_values]
     names = [text.strip().strip("\"'") for key, _, text in asked if key.strip() == "name"]
     for what, was, now in (

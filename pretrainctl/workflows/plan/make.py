@@ -136,19 +136,29 @@ def _absolute(recipe: Recipe, base: Path) -> Recipe:
     if recipe.checkpoint.directory is not None:
         checkpoints = _path("checkpoint.directory", recipe.checkpoint.directory, base)
         changed["checkpoint"] = recipe.checkpoint.model_copy(update={"directory": checkpoints})
+    if recipe.program is not None:
+        key, own = "program.checkpoint.directory", recipe.program.checkpoint
+        _refuse_variable(key, own.directory)
+        if own.directory.startswith("~"):
+            moved = own.model_copy(update={"directory": str(_path(key, Path(own.directory), base))})
+            changed["program"] = recipe.program.model_copy(update={"checkpoint": moved})
     return recipe.model_copy(update=changed)
 
 
 def _path(key: str, path: Path, base: Path) -> Path:
     # A prefix without a slash is the name of a file, which may look like one.
-    pattern = r"(^|/)\$(\w+|\{\w+\})(/|$)"
-    if re.search(pattern, str(path)) and (key != "data.sources" or len(path.parts) > 1):
-        raise InputError(
-            f"{key}: {str(path)!r} names a variable, and paths are taken as they are written",
-            hint="write the path that the variable stands for there",
-        )
+    if key != "data.sources" or len(path.parts) > 1:
+        _refuse_variable(key, str(path))
     # Without `..` and doubled slashes: the tiers of a site are told by their paths.
     return Path(os.path.normpath(base / catalog.expand_home(path)).replace("//", "/"))
+
+
+def _refuse_variable(key: str, path: str) -> None:
+    if re.search(r"(^|/)\$(\w+|\{\w+\})(/|$)", path):
+        raise InputError(
+            f"{key}: {path!r} names a variable, and paths are taken as they are written",
+            hint="write the path that the variable stands for there",
+        )
 
 
 def _note_short_chain(recipe: Recipe, profile: ClusterProfile, needed: int | None, notes: list[str]) -> None:

@@ -24,6 +24,7 @@ from pretrainctl.records import codec
 from pretrainctl.records.run import RunRecord
 from pretrainctl.runs import ledger
 from pretrainctl.workflows import launch as launching
+from pretrainctl.workflows.check_cluster import Finding
 from tests.unit.records.test_token_index import write_tokens
 
 
@@ -64,13 +65,13 @@ def test_an_error_is_a_line_a_hint_and_its_code(call):
 @pytest.mark.parametrize("name", errors.__all__)
 def test_each_kind_of_error_has_its_exit_code(call, monkeypatch, name):
     kind = getattr(errors, name)
-    monkeypatch.setattr("pretrainctl.workflows.plan.make_plan", raising(kind("it is so", hint="do this")))
+    monkeypatch.setattr("pretrainctl.workflows.unheard.plan_warned", raising(kind("it is so", hint="do this")))
     assert call(*PLAN) == (kind.exit_code, "", "error: it is so\nhint: do this\n")
 
 
 def test_a_full_disk_is_a_line_and_not_a_traceback(call, monkeypatch):
     error = OSError(errno.ENOSPC, "No space left on device", "/runs/a")
-    monkeypatch.setattr("pretrainctl.workflows.plan.make_plan", raising(error))
+    monkeypatch.setattr("pretrainctl.workflows.unheard.plan_warned", raising(error))
     status, _, err = call(*PLAN)
     assert status == 1
     assert err.splitlines()[0] == "error: /runs/a: No space left on device"
@@ -78,7 +79,7 @@ def test_a_full_disk_is_a_line_and_not_a_traceback(call, monkeypatch):
 
 
 def test_an_interrupt_ends_with_130(call, monkeypatch):
-    monkeypatch.setattr("pretrainctl.workflows.plan.make_plan", raising(KeyboardInterrupt()))
+    monkeypatch.setattr("pretrainctl.workflows.unheard.plan_warned", raising(KeyboardInterrupt()))
     status, out, err = call(*PLAN)
     assert (status, out) == (130, "")
     assert "Traceback" not in err
@@ -96,7 +97,7 @@ def test_an_end_from_outside_is_an_exception(call, monkeypatch, number):
             undone.append(number)
 
     before = signal.signal(number, signal.SIG_DFL)
-    monkeypatch.setattr("pretrainctl.workflows.plan.make_plan", make_plan)
+    monkeypatch.setattr("pretrainctl.workflows.unheard.plan_warned", make_plan)
     try:
         assert call(*PLAN) == (128 + number, "", "")
     finally:
@@ -105,7 +106,7 @@ def test_an_end_from_outside_is_an_exception(call, monkeypatch, number):
 
 
 def test_debug_shows_the_traceback(call, monkeypatch):
-    monkeypatch.setattr("pretrainctl.workflows.plan.make_plan", raising(errors.RunError("it is so")))
+    monkeypatch.setattr("pretrainctl.workflows.unheard.plan_warned", raising(errors.RunError("it is so")))
     monkeypatch.setattr(sys, "argv", ["pretrainctl", "--debug", *PLAN])
     with pytest.raises(errors.RunError):
         main()
@@ -118,7 +119,96 @@ def test_debug_shows_the_traceback(call, monkeypatch):
 def test_a_wrong_option_is_no_traceback_either(call):
     status, out, err = call("plan", "--no-such-option")
     assert (status, out) == (2, "")
-    assert "No such option" in err
+    first, second = err.splitlines()
+    assert first.startswith("error: no such option: --no-such-option")
+    assert second == "hint: `pretrainctl plan --help` shows how it is called"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("plan",), "error: missing argument 'RECIPE'"),
+        (("nosuch",), "error: no such command 'nosuch'"),
+        (("nodes", "nosuch"), "error: no such command 'nosuch'"),
+        (("logs", "a", "-n", "x"), "error: invalid value for '--lines' / '-n'"),
+        (("plan", "a", "b"), "error: got unexpected extra argument"),
+        (("plan", "a", "--set"), "error: option '--set' requires an argument"),
+    ],
+)
+def test_words_that_are_no_command_are_told_as_other_errors_are(call, words, said):
+    status, out, err = call(*words)
+    assert (status, out) == (2, "")
+    first, second = err.splitlines()
+    assert first.startswith(said)
+    assert re.fullmatch(r"hint: `pretrainctl[a-z ]* --help` shows how it is called", second)
+
+
+def test_without_a_command_the_help_is_shown(call):
+    for words in ((), ("nodes",), ("sandbox",)):
+        status, out, err = call(*words)
+        assert status == 2
+        assert "Usage: pretrainctl" in out + err
+        assert "error:" not in err
+
+
+@pytest.mark.parametrize("words", [(), ("plan",), ("nodes",), ("nodes", "exclude"), ("sandbox", "up"), ("doctor",)])
+def test_a_short_option_asks_for_help_too(call, words):
+    assert call(*words, "-h") == call(*words, "--help")
+    assert "Usage: pretrainctl" in call(*words, "-h")[1]
+
+
+def test_a_reader_that_leaves_ends_the_command_in_silence(tmp_path):
+    command = f"{shlex.quote(sys.executable)} -m pretrainctl"
+    for words in ("render quickstart -c sandbox", "explain quickstart -c sandbox", "recipes", "--help", "plan --help"):
+        script = f"{command} {words} | true; echo ${{PIPESTATUS[0]}}"
+        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False)
+        assert (done.stdout, done.stderr) == ("141\n", "")
+
+
+def test_a_working_folder_that_is_gone_is_named(tmp_path):
+    for words in ("plan quickstart -c sandbox", "render quickstart -c sandbox", "status", "reconcile"):
+        script = (
+            f"mkdir {tmp_path}/a && cd {tmp_path}/a && rmdir {tmp_path}/a && {sys.executable} -m pretrainctl {words}"
+        )
+        done = subprocess.run(
+            ["bash", "-c", script],
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert (done.returncode, done.stdout) == (3, "")
+        assert done.stderr == "error: the working folder does not exist any more\nhint: go to another one: cd\n"
+
+
+def test_a_configuration_folder_that_is_not_there_is_told(call, monkeypatch, tmp_path):
+    monkeypatch.setenv("PRETRAINCTL_CONFIG", str(tmp_path / "nosuch"))
+    status, _, err = call(*PLAN)
+    assert status == 0
+    assert f"warning: PRETRAINCTL_CONFIG names {tmp_path / 'nosuch'}, which is no folder\n" in err
+    monkeypatch.setenv("PRETRAINCTL_CONFIG", str(tmp_path))
+    assert "PRETRAINCTL_CONFIG" not in call(*PLAN)[2]
+
+
+def test_a_bundle_that_is_written_is_told_as_json(call, tmp_path):
+    status, out, _ = call("render", "quickstart", "-c", "sandbox", "-o", str(tmp_path / "b"), "--json")
+    assert status == 0
+    found = json.loads(out)
+    assert found["srun"][0] == "srun"
+    assert {Path(path).name for path in found["files"]} == {path.name for path in (tmp_path / "b").iterdir()}
+
+
+def test_a_profile_whose_queues_are_not_there_does_not_pass_its_check(call, monkeypatch):
+    finding = Finding("queue normal: partition", "a", "not there; there are: b", refused=True)
+    other = Finding("queue debug: max_nodes", "4", "at most 2")
+    for found, code in (([other], 0), ([finding, other], 12)):
+        monkeypatch.setattr("pretrainctl.workflows.check_cluster.check_cluster", lambda _, found=found: found)
+        for more in ((), ("--json",)):
+            status, out, err = call("clusters", "--check", "leonardo", *more)
+            assert status == code
+            assert "at most 2" in out
+            assert ("error: this Slurm would refuse jobs of leonardo: queue normal" in err) == (code == 12)
 
 
 def test_plan_shows_and_prints_json(call):

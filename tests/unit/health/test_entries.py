@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from pretrainctl.health.entries import ExclusionList
+from pretrainctl.health.exclusion import listed
+from pretrainctl.records import codec
 from pretrainctl.records.nodes import ExclusionEntry
 
 
@@ -27,7 +29,49 @@ def test_a_list_that_is_not_there_is_empty_and_an_entry_comes_back(nodes: Exclus
     assert nodes.read() == ({}, ())
     name = nodes.add(entry())
     assert nodes.read() == ({name: entry()}, ())
-    assert nodes.path.name == "leonardo@boost"
+    assert nodes.path.name == "@boost"
+
+
+def test_all_profiles_of_one_slurm_share_its_list_and_another_slurm_has_its_own(tmp_path: Path) -> None:
+    place = tmp_path / ".nodes"
+    one, lab, dcgp = (
+        ExclusionList(place, *names) for names in (("leonardo", "boost"), ("lab", "boost"), ("leonardo", "dcgp"))
+    )
+    first, second = one.add(entry()), lab.add(entry("gn002", cluster="lab"))
+    dcgp.add(entry("gn003", slurm_cluster="dcgp"))
+    for nodes in (one, lab):
+        assert (set(nodes.read()[0]), nodes.read()[1]) == ({first, second}, ())
+    assert [found.node for found in dcgp.read()[0].values()] == ["gn003"]
+
+
+def test_without_slurms_name_the_list_is_the_profiles(tmp_path: Path) -> None:
+    one, lab = ExclusionList(tmp_path, "leonardo", ""), ExclusionList(tmp_path, "lab", "")
+    name = one.add(entry(slurm_cluster=""))
+    assert list(one.read()[0]) == [name]
+    assert lab.read() == ({}, ())
+    assert ExclusionList(tmp_path, "leonardo", "boost").read() == ({}, ())
+    with pytest.raises(ValueError, match="does not belong into"):
+        lab.add(entry(slurm_cluster=""))
+
+
+def test_entries_that_lie_by_profile_still_count_and_can_be_forgiven(tmp_path: Path) -> None:
+    for profile, slurm in (("leonardo", "boost"), ("lab", "boost"), ("leonardo", "dcgp"), ("boost", "")):
+        place = tmp_path / f"{profile}@{slurm}"
+        place.mkdir()
+        codec.write(place / f"{profile}.json", entry(cluster=profile, slurm_cluster=slurm))
+    nodes = ExclusionList(tmp_path, "third", "boost")
+    entries, problems = nodes.read()
+    assert (set(entries), problems) == ({"leonardo.json", "lab.json"}, ())
+    nodes.add(entry(kind="forgive", cluster="third", forgives=("leonardo.json", "lab.json")))
+    assert listed(nodes.read()[0]) == {}
+
+
+def test_an_older_folder_that_cannot_be_listed_is_told_and_hides_nothing(tmp_path: Path) -> None:
+    (tmp_path / "leonardo@boost").write_text("no folder")
+    nodes = ExclusionList(tmp_path, "leonardo", "boost")
+    name = nodes.add(entry())
+    assert list(nodes.read()[0]) == [name]
+    assert nodes.read()[1] == (f"{tmp_path / 'leonardo@boost'} cannot be listed: Not a directory",)
 
 
 def add_many(nodes: ExclusionList, number: int) -> None:
@@ -67,7 +111,7 @@ def test_what_cannot_be_used_is_told_and_hides_nothing(nodes: ExclusionList) -> 
 
 
 def test_an_entry_of_another_cluster_or_of_no_node_is_refused(nodes: ExclusionList) -> None:
-    for wrong in (entry(cluster="jupiter"), entry(slurm_cluster="dcgp"), entry("a/b"), entry("-x")):
+    for wrong in (entry(slurm_cluster=""), entry(slurm_cluster="dcgp"), entry("a/b"), entry("-x")):
         with pytest.raises(ValueError, match="does not belong into"):
             nodes.add(wrong)
     assert nodes.read() == ({}, ())

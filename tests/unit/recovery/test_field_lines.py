@@ -307,7 +307,7 @@ def test_a_line_and_the_nearest_that_is_not_it(line: str, kind: str, near: str, 
         assert found.signature.weight == "echo"
     assert other is None or other.signature is not found.signature
     log = tmp_path / "job.out"
-    log.write_text(f"step 1\n{line}\n")
+    log.write_text(f"{line}\n")
     assert examine_logs([log]).failure_class == (kind or "unknown")
 
 

@@ -34,6 +34,13 @@ def test_a_batch_smaller_than_one_micro_batch_a_rank_is_refused():
         choose_geometry(4, 2, 8)
 
 
+def test_a_batch_of_no_whole_samples_offers_those_beside_it_and_never_none_at_all():
+    for count, hint in ((8, "nearest: 256 tokens"), (300, "nearest: 256 or 512 tokens")):
+        with pytest.raises(InputError) as caught:
+            batch_samples(count, "tokens", 256)
+        assert caught.value.hint == hint
+
+
 def test_a_batch_that_does_not_divide_brings_the_nearest_nodes_that_do():
     for batch, nodes, hint in (
         (512, 33, "or 8 or 16 or 32 nodes"),

@@ -91,6 +91,7 @@ def test_a_resume_that_is_interrupted_leaves_a_stopped_run(
     launch = SimpleNamespace(run_id="a-1", checkpoint=layout, recovery=RecoveryRule())
     monkeypatch.setattr(RunFolder, "launch", lambda _: launch)
     monkeypatch.setattr(RunFolder, "refuse_if_moved", lambda _: None)
+    monkeypatch.setattr(control, "refuse_missing_program", lambda *_: None)
     monkeypatch.setattr(control, "queue_jobs", interrupted)
     for _ in range(2):
         with pytest.raises(type(end)):

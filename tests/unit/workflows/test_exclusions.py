@@ -330,7 +330,7 @@ def test_people_exclude_report_and_forgive(run: RunFolder, cluster: str) -> None
     assert "person: noisy fan, password=[removed]" in text
     assert time.strftime("%z") in text
     told = nodes.forgive(["n2"], cluster, reason="")
-    assert told.message == "jobs may go to n2 again"
+    assert told.message == "jobs on the Slurm cluster boost may go to n2 again"
     assert [node.node for node in nodes.survey(cluster).nodes] == ["n3"]
     assert len(exclusions.list_of(run).read()[0]) == 4, "nothing is deleted"
 
@@ -338,7 +338,7 @@ def test_people_exclude_report_and_forgive(run: RunFolder, cluster: str) -> None
 def test_an_exclusion_says_the_end_that_is_true(run: RunFolder, cluster: str) -> None:
     first = nodes.exclude(["n2"], cluster, reason="x", seconds=86400)
     end = first.message.partition("until ")[2]
-    assert first.message == f"jobs keep off n2 until {end}"
+    assert first.message == f"jobs on the Slurm cluster boost keep off n2 until {end}"
     again = nodes.exclude(["n[2-3]"], cluster, reason="x", seconds=60).message
     assert f"n2 until {end}, n3 until " in again
     assert again.endswith("; n2 was excluded for longer before: `pretrainctl nodes forgive` shortens that")
@@ -347,6 +347,24 @@ def test_an_exclusion_says_the_end_that_is_true(run: RunFolder, cluster: str) ->
     with pytest.raises(InputError, match="--reason is empty"):
         nodes.exclude(["n4"], cluster, reason=" ", seconds=60)
     assert "n4" not in {node.node for node in nodes.survey(cluster, everything=True).nodes}
+
+
+def test_a_reason_is_one_line_and_kept_whole(run: RunFolder, cluster: str) -> None:
+    reason = "why " * 125
+    nodes.exclude(["n2"], cluster, reason=reason, seconds=60)
+    assert nodes.survey(cluster).nodes[0].reason == reason.strip()
+    for long, said in (
+        ("x" * 100_000, "--reason has 100000 characters in 1 line, at most 500 in one line are kept"),
+        ("a\nb", "--reason has 3 characters in 2 lines, at most 500 in one line are kept"),
+    ):
+        for command in (
+            lambda text: nodes.exclude(["n3"], cluster, reason=text, seconds=60),
+            lambda text: nodes.forgive(["n2"], cluster, reason=text),
+        ):
+            with pytest.raises(InputError) as caught:
+                command(long)
+            assert str(caught.value) == said
+    assert [node.node for node in nodes.survey(cluster).nodes] == ["n2"]
 
 
 @pytest.mark.parametrize(

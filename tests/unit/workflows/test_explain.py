@@ -129,15 +129,23 @@ def test_an_origin_with_a_line_names_a_value_that_stands_there(recipe, cluster):
             assert not re.fullmatch(r"[a-z_]+:\s*(#.*)?", there), line
 
 
-def test_files_are_named_as_people_say_them(tmp_path, monkeypatch):
+def test_files_are_named_so_that_they_open_from_the_working_folder(tmp_path, monkeypatch):
+    repository = Path(__file__).parents[3]
+    monkeypatch.chdir(repository)
     found = origins("jupiter")
     assert found["#SBATCH --nodes"].origin.startswith("recipe recipes/llama-8b.yaml:")
     assert found["#SBATCH --time"].origin.startswith("recipe recipes/llama-8b.yaml:")
     assert found["srun --cpus-per-task"].origin.startswith("profile cluster_profiles/jupiter.yaml:")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / "mine.yaml").write_text("extends: leonardo\naccount: {name: mine}\n")
-    lines = {line.text: line.origin for line in explain("llama-8b", str(tmp_path / "mine.yaml"))}
-    assert lines["#SBATCH --account=mine"] == "profile ~/mine.yaml:2"
+    mine = tmp_path / "profiles" / "mine.yaml"
+    mine.parent.mkdir()
+    mine.write_text("extends: leonardo\naccount: {name: mine}\n")
+    for folder, shown in ((tmp_path, "profiles/mine.yaml"), (mine.parent, "mine.yaml"), (repository, str(mine))):
+        monkeypatch.chdir(folder)
+        lines = explain("llama-8b", str(mine))
+        assert {line.text: line.origin for line in lines}["#SBATCH --account=mine"] == f"profile {shown}:2"
+        named = {path for line in lines for path in re.findall(r"(?:profile|recipe) (\S+\.ya?ml):\d+", line.origin)}
+        assert len(named) == 3
+        assert all(Path(path).is_file() for path in named)
 
 
 def test_what_differs_between_two_clusters():

@@ -74,9 +74,9 @@ def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Queue:
     made = Queue()
     monkeypatch.chdir(tmp_path)
     settings = [f"checkpoint.directory={tmp_path / 'ckpt'}"]
-    plan = launching.make_plan("quickstart", "sandbox", set_values=settings, name="first")
+    plan = launching.plan_warned("quickstart", "sandbox", set_values=settings, name="first")
     rendered = launching.render_bundle(plan, tmp_path / "runs" / "first")
-    monkeypatch.setattr(launching, "make_plan", lambda *_, **__: plan)
+    monkeypatch.setattr(launching, "plan_warned", lambda *_, **__: plan)
     monkeypatch.setattr(launching, "render_bundle", lambda *_, **__: rendered)
     monkeypatch.setattr(launching, "refuse_missing_data", lambda _: None)
     monkeypatch.setattr(launching.snapshot, "take_snapshot", lambda _: {"commit": "x"})

@@ -124,7 +124,7 @@ def test_the_list_of_nodes_is_read_and_forgiven_while_the_sandbox_is_down(run: P
     nodes.add_found(nodes._open("sandbox")[0], found)
     assert "node02: 1 finding" in nodes.report(["node02"], "sandbox")
     told = nodes.forgive(["node02"], "sandbox", reason="")
-    assert told.message == "jobs may go to node02 again"
+    assert told.message == f"jobs on the Slurm cluster {CLUSTER} may go to node02 again"
     assert told.notes == (f"jobs that wait were not told: the sandbox in {sandbox.root} is not up",)
     with pytest.raises(MissingError, match="is not up"):
         nodes.exclude(["node02"], "sandbox", reason="x", seconds=60)
