@@ -133,7 +133,8 @@ def resume(
     from, by its tag or step: a finished run may go back, too, and None is returned where `confirm` said no. RunError
     where it is finished, where a job of it is queued or running, another `resume` is at work, its node-hours are used
     up, or what it trains with was changed and `accept` is false; InputError where its data, its program, or the
-    checkpoint to go back to are not there; CheckpointError where it had checkpoints and could load none, or another run took them over.
+    checkpoint to go back to are not there; CheckpointError where it had checkpoints and could load none, or another run
+    took them over.
     After Ctrl-C or SIGTERM it is stopped.
     """
     run = _open_unfinished(name, hint=_FURTHER) if back_to is None else _open(name)
