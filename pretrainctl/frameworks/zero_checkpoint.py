@@ -16,6 +16,7 @@ the state of an element lies between 2 bytes (bf16 weight) and 16 (fp32 weight, 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -26,6 +27,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from pretrainctl.errors import CheckpointError, UnreadableError
+from pretrainctl.frameworks.shard_record import find_stranger, read_record
 from pretrainctl.frameworks.torch_archive import (
     TornArchiveError,
     UnknownFormatError,
@@ -33,10 +35,11 @@ from pretrainctl.frameworks.torch_archive import (
     recorded_integer,
 )
 from pretrainctl.frameworks.zero_shards import Geometry, Shard, describe_missing, parse_shard, saved_geometry
-from pretrainctl.records.codec import sync_directory
-from pretrainctl.records.contract import STATE_FILE
+from pretrainctl.records.codec import open_regular, sync_directory
+from pretrainctl.records.contract import SHARDS_FILE, STATE_FILE
 from pretrainctl.records.launch import CheckpointLayout
 from pretrainctl.records.run import Checkpoint, CheckpointStatus
+from pretrainctl.records.shards import SavedShards
 
 __all__ = [
     "POINTER",
@@ -139,11 +142,13 @@ def inspect(
     if missing:
         reason = describe_missing(missing, saved, tasks_per_node) if present else "the directory holds no shard"
         return verdict(CheckpointStatus.INCOMPLETE, reason, _disk_size(path, present))
-    if STATE_FILE in names:
-        wrong = _wrong_state(path / STATE_FILE, _step(tag))
-        if wrong:
-            return verdict(CheckpointStatus.CORRUPT, f"{STATE_FILE}: {wrong}", _disk_size(path, present))
-    sizes, torn = _open_all(path, expected)
+    if layout.trainer_state and STATE_FILE not in names:
+        return verdict(CheckpointStatus.INCOMPLETE, f"{STATE_FILE} is missing", _disk_size(path, present))
+    record = _recorded_shards(path)
+    wrong = _wrong_records(path, _step(tag), names, record)
+    if wrong:
+        return verdict(CheckpointStatus.CORRUPT, wrong, _disk_size(path, present))
+    sizes, torn = _open_all(path, expected, record)
     if not path.is_dir():
         return None
     if not torn:
@@ -157,14 +162,14 @@ def inspect(
 
 
 def read_pointer(directory: Path) -> str | None:
-    """The tag that `latest` names, without blanks; None where it is missing or names nothing.
+    """The tag that `latest` names, without blanks; None where it is missing, no file, or names nothing.
 
     The tag need not exist. UnreadableError where the file system does not answer.
     """
     try:
-        with (directory / POINTER).open("rb") as file:
+        with open_regular(directory / POINTER) as file:
             text = file.read(_LONGEST_POINTER).decode(errors="replace")
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
     except OSError as error:
         if error.errno == errno.ELOOP:
@@ -176,7 +181,10 @@ def read_pointer(directory: Path) -> str | None:
 
 
 def write_pointer(directory: Path, tag: str) -> None:
-    """Let `latest` name a tag, in one atomic step: readers see the old name or the new one."""
+    """Let `latest` name a tag, in one atomic step: readers see the old name or the new one.
+
+    UnreadableError where that may become possible by itself, as on a full disk; CheckpointError where it is forbidden.
+    """
     aside = directory / f".{POINTER}.{os.getpid()}"
     try:
         with aside.open("w", encoding="utf-8") as file:
@@ -186,10 +194,14 @@ def write_pointer(directory: Path, tag: str) -> None:
         aside.replace(directory / POINTER)
         sync_directory(directory)
     except OSError as error:
-        aside.unlink(missing_ok=True)
-        raise CheckpointError(
+        with contextlib.suppress(OSError):
+            aside.unlink(missing_ok=True)
+        lasts = error.errno in {errno.EACCES, errno.EPERM}
+        raise (CheckpointError if lasts else UnreadableError)(
             f"{directory / POINTER} cannot be written: {error.strerror}",
-            hint="the checkpoints themselves are untouched; free space or quota there, then resume",
+            hint="the checkpoints themselves are untouched; "
+            + ("let this user write there" if lasts else "free space or quota there")
+            + ", then resume",
         ) from error
 
 
@@ -204,11 +216,22 @@ def _unreadable(path: Path, error: OSError) -> UnreadableError:
     )
 
 
+def _wrong_records(path: Path, step: int, names: Sequence[str], record: SavedShards | None) -> str:
+    """What is wrong with the trainer's own records in a tag of `step`, empty if nothing is."""
+    wrong = _wrong_state(path / STATE_FILE, step) if STATE_FILE in names else ""
+    if wrong:
+        return f"{STATE_FILE}: {wrong}"
+    if record is not None and record.step != step:
+        return f"{SHARDS_FILE}: it was written at step {record.step}"
+    return ""
+
+
 def _wrong_state(path: Path, step: int) -> str:
     """What is wrong with the trainer's own record in a tag of `step`, empty if nothing is."""
     try:
-        state = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, IsADirectoryError):
+        with open_regular(path) as file:
+            state = json.loads(file.read().decode("utf-8"))
+    except FileNotFoundError:
         return "it cannot be read"
     except OSError as error:
         if error.errno == errno.ELOOP:
@@ -252,13 +275,25 @@ def _recorded_ranks(path: Path, present: set[Shard]) -> int | None:
     return None
 
 
-def _open_all(path: Path, shards: Sequence[Shard]) -> tuple[dict[Shard, int], dict[Shard, str]]:
+def _recorded_shards(path: Path) -> SavedShards | None:
+    try:
+        return read_record(path)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return None
+        raise _unreadable(path / SHARDS_FILE, error) from error
+
+
+def _open_all(
+    path: Path, shards: Sequence[Shard], record: SavedShards | None = None
+) -> tuple[dict[Shard, int], dict[Shard, str]]:
     """Sizes of all whole shards, and what is wrong with the others."""
 
     def look(shard: Shard) -> int | str:
         file = path / shard.name
         try:
-            return open_archive(file).size
+            archive = open_archive(file)
+            return find_stranger(shard, archive, record) or archive.size
         except TornArchiveError as error:
             return str(error)
         except FileNotFoundError:

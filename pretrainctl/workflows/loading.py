@@ -44,11 +44,12 @@ def judge_load(
 
 
 def refused_tags(events: Sequence[Event]) -> dict[str, RefusedTag]:
-    """The tags that could not be loaded, and that no checkpoint gate has seen since."""
+    """The tags that could not be loaded, and that no checkpoint gate has moved away since."""
     found: dict[str, RefusedTag] = {}
     for event in events:
         if event.kind == "checkpoint_gate":
-            found = {}
+            left = event.data.get("left", ())
+            found = {tag: one for tag, one in found.items() if isinstance(left, list) and tag in left}
         refused = event.data.get("refused")
         if event.kind in {"restart_ended", "looked_back"} and isinstance(refused, Mapping):
             with contextlib.suppress(ValueError):
