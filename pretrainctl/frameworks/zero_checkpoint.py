@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import re
 import statistics
@@ -27,7 +26,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from pretrainctl.errors import CheckpointError, UnreadableError
-from pretrainctl.frameworks.shard_record import find_stranger, read_record
+from pretrainctl.frameworks.shard_record import (
+    CIRCLE,
+    find_stranger,
+    find_wrong_records,
+    recorded_shards,
+    unreadable,
+)
 from pretrainctl.frameworks.torch_archive import (
     TornArchiveError,
     UnknownFormatError,
@@ -36,7 +41,7 @@ from pretrainctl.frameworks.torch_archive import (
 )
 from pretrainctl.frameworks.zero_shards import Geometry, Shard, describe_missing, parse_shard, saved_geometry
 from pretrainctl.records.codec import open_regular, sync_directory
-from pretrainctl.records.contract import SHARDS_FILE, STATE_FILE
+from pretrainctl.records.contract import STATE_FILE
 from pretrainctl.records.launch import CheckpointLayout
 from pretrainctl.records.run import Checkpoint, CheckpointStatus
 from pretrainctl.records.shards import SavedShards
@@ -58,7 +63,6 @@ _READERS = 16
 _SIZE_FACTOR = 16
 _SIZE_FLOOR = 1024 * 1024
 _LONGEST_POINTER = 4096
-_CIRCLE = "a link that leads in a circle"
 
 
 def tags(directory: Path) -> list[str]:
@@ -73,11 +77,11 @@ def tags(directory: Path) -> list[str]:
         # A missing parent is a file system that is not mounted rather than a run without checkpoints.
         if directory.parent.is_dir() and not directory.is_symlink():
             return []
-        raise _unreadable(directory, error) from error
+        raise unreadable(directory, error) from error
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise CheckpointError(f"{directory} is {_CIRCLE}", hint="let the link name the folder") from error
-        raise _unreadable(directory, error) from error
+            raise CheckpointError(f"{directory} is {CIRCLE}", hint="let the link name the folder") from error
+        raise unreadable(directory, error) from error
     return sorted(found, key=_step, reverse=True)
 
 
@@ -144,8 +148,8 @@ def inspect(
         return verdict(CheckpointStatus.INCOMPLETE, reason, _disk_size(path, present))
     if layout.trainer_state and STATE_FILE not in names:
         return verdict(CheckpointStatus.INCOMPLETE, f"{STATE_FILE} is missing", _disk_size(path, present))
-    record = _recorded_shards(path)
-    wrong = _wrong_records(path, _step(tag), names, record)
+    record = recorded_shards(path)
+    wrong = find_wrong_records(path, _step(tag), names, record)
     if wrong:
         return verdict(CheckpointStatus.CORRUPT, wrong, _disk_size(path, present))
     sizes, torn = _open_all(path, expected, record)
@@ -174,7 +178,7 @@ def read_pointer(directory: Path) -> str | None:
     except OSError as error:
         if error.errno == errno.ELOOP:
             return None
-        raise _unreadable(directory / POINTER, error) from error
+        raise unreadable(directory / POINTER, error) from error
     # A power loss can leave a file of NUL bytes.
     lines = text.replace("\0", "").split("\n")
     return next((line.strip() for line in lines if line.strip()), None)
@@ -209,47 +213,11 @@ def _step(tag: str) -> int:
     return int(tag.removeprefix("global_step"))
 
 
-def _unreadable(path: Path, error: OSError) -> UnreadableError:
-    return UnreadableError(
-        f"{path} cannot be read ({error.strerror or error}): whether a usable checkpoint is there is unknown",
-        hint="nothing was changed; resume when the file system answers again",
-    )
-
-
-def _wrong_records(path: Path, step: int, names: Sequence[str], record: SavedShards | None) -> str:
-    """What is wrong with the trainer's own records in a tag of `step`, empty if nothing is."""
-    wrong = _wrong_state(path / STATE_FILE, step) if STATE_FILE in names else ""
-    if wrong:
-        return f"{STATE_FILE}: {wrong}"
-    if record is not None and record.step != step:
-        return f"{SHARDS_FILE}: it was written at step {record.step}"
-    return ""
-
-
-def _wrong_state(path: Path, step: int) -> str:
-    """What is wrong with the trainer's own record in a tag of `step`, empty if nothing is."""
-    try:
-        with open_regular(path) as file:
-            state = json.loads(file.read().decode("utf-8"))
-    except FileNotFoundError:
-        return "it cannot be read"
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            return _CIRCLE
-        raise _unreadable(path, error) from error
-    except (ValueError, RecursionError):
-        return "it cannot be read"
-    if not isinstance(state, dict):
-        return "it is no record"
-    said = state.get("step", step)  # a program of one's own may keep other things under this name
-    return "" if said == step and not isinstance(said, bool) else f"it was written at step {said}"
-
-
 def _no_directory(path: Path, tag: str, error: OSError) -> Checkpoint | None:
     if error.errno == errno.ELOOP:
-        reason = _CIRCLE
+        reason = CIRCLE
     elif not isinstance(error, (NotADirectoryError, FileNotFoundError)):
-        raise _unreadable(path, error) from error
+        raise unreadable(path, error) from error
     elif path.is_symlink():
         reason = f"a link to {path.readlink()}, where nothing is"
     elif os.path.lexists(path):
@@ -271,17 +239,8 @@ def _recorded_ranks(path: Path, present: set[Shard]) -> int | None:
             except OSError as error:
                 if error.errno == errno.ELOOP:
                     return None
-                raise _unreadable(file, error) from error
+                raise unreadable(file, error) from error
     return None
-
-
-def _recorded_shards(path: Path) -> SavedShards | None:
-    try:
-        return read_record(path)
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            return None
-        raise _unreadable(path / SHARDS_FILE, error) from error
 
 
 def _open_all(
@@ -305,8 +264,8 @@ def _open_all(
             ) from error
         except OSError as error:
             if error.errno == errno.ELOOP:
-                return _CIRCLE
-            raise _unreadable(file, error) from error
+                return CIRCLE
+            raise unreadable(file, error) from error
 
     if len(shards) <= _READERS:
         results = [look(shard) for shard in shards]

@@ -11,7 +11,7 @@ from typing import BinaryIO
 import pytest
 
 from pretrainctl.errors import CheckpointError, UnreadableError
-from pretrainctl.frameworks import checkpoint_gate, zero_checkpoint
+from pretrainctl.frameworks import checkpoint_gate, shard_record, zero_checkpoint
 from pretrainctl.frameworks.checkpoint_gate import GateResult, check, gate
 from pretrainctl.frameworks.zero_checkpoint import read_pointer, tags
 
@@ -450,14 +450,14 @@ def test_a_state_that_is_not_of_its_tag(two, text: str, reason: str) -> None:
 def test_a_state_that_the_file_system_does_not_give_is_unknown(two, monkeypatch: pytest.MonkeyPatch) -> None:
     state = two.directory / "global_step8000" / "state.json"
     state.write_text('{"step": 8000}')
-    read = zero_checkpoint.open_regular
+    read = shard_record.open_regular
 
     def refuse(path: Path) -> BinaryIO:
         if path == state:
             raise OSError(errno.EIO, "Input/output error")
         return read(path)
 
-    monkeypatch.setattr(zero_checkpoint, "open_regular", refuse)
+    monkeypatch.setattr(shard_record, "open_regular", refuse)
     before = two.listing()
     with pytest.raises(UnreadableError, match=r"state\.json cannot be read \(Input/output error\)"):
         run_gate(two)
