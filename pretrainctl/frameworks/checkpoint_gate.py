@@ -12,6 +12,8 @@ Policy, newest tag first:
   back from.
 * A tag of another layout (world size, ZeRO stage, precision) is never moved. Where it is the newest, the gate
   refuses: taking an older one would silently lose its progress.
+* What cannot be moved, on a file system that is full, stays where it is: the tag to resume from is told to the
+  program, so it is in nobody's way, and the next gate tries again.
 * No complete tag where one is expected is an error. It is one too where `latest` names a tag that is neither
   there nor in quarantine: something was saved once, and step 0 would bury it.
 * Whatever is an error, or unknown because the file system does not answer, changes nothing on disk.
@@ -25,7 +27,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pretrainctl.errors import CheckpointError, UnreadableError
-from pretrainctl.frameworks.quarantine import QUARANTINE, quarantine, set_aside
+from pretrainctl.frameworks.quarantine import QUARANTINE, quarantine, quarantined, set_aside
 from pretrainctl.frameworks.zero_checkpoint import (
     POINTER,
     inspect,
@@ -46,8 +48,8 @@ class GateResult:
     """What the gate decided and did.
 
     `resume_tag` and `resume_step` are None for a fresh start. `quarantined` pairs each moved checkpoint with
-    its new path. `inventory` holds the checkpoints that were inspected, by step; older ones are not in it.
-    `notes` are for the event and for people.
+    its new path, `left` are those that could not be moved. `inventory` holds the checkpoints that were inspected, by
+    step; older ones are not in it. `notes` are for the event and for people.
     """
 
     resume_tag: str | None
@@ -56,6 +58,7 @@ class GateResult:
     pointer_rewritten: bool
     notes: tuple[str, ...]
     inventory: tuple[Checkpoint, ...]
+    left: tuple[Checkpoint, ...] = ()
 
 
 def gate(
@@ -84,8 +87,16 @@ def gate(
     notes: list[str] = []
     older_bad, older_notes = _older_incomplete(directory, older, layout, tasks_per_node)
     notes += older_notes
-    moved = tuple((checkpoint, quarantine(directory, checkpoint, label)) for checkpoint in [*bad, *older_bad])
-    notes += [f"{checkpoint.tag} is {_told(checkpoint)}; moved to {path}" for checkpoint, path in moved]
+    moved, left = [], []
+    for checkpoint in [*bad, *older_bad]:
+        try:
+            path = quarantine(directory, checkpoint, label)
+        except OSError as error:
+            left.append(checkpoint)
+            notes.append(f"{checkpoint.tag} is {_told(checkpoint)}; it cannot be moved ({error.strerror}) and is left")
+        else:
+            moved.append((checkpoint, path))
+            notes.append(f"{checkpoint.tag} is {_told(checkpoint)}; moved to {path}")
     rewritten = False
     if chosen is not None:
         notes += _pointer_notes(pointer, chosen, names)
@@ -95,20 +106,30 @@ def gate(
                 f"{last_saved_step - chosen.step} steps are done again"
             )
         if pointer != chosen.tag:
-            if (directory / POINTER).is_dir():
-                notes.append(f"{POINTER} was a folder; it was moved to {set_aside(directory, POINTER, label)}")
-            write_pointer(directory, chosen.tag)
-            rewritten = True
+            try:
+                notes += _clear_pointer(directory, label)
+                write_pointer(directory, chosen.tag)
+                rewritten = True
+            except UnreadableError as error:
+                if not layout.trainer_state:  # a program of one's own may read it
+                    raise
+                notes.append(f"{error}; the program is told the tag")
     elif pointer is not None:
-        path = set_aside(directory, POINTER, label)
-        notes.append(f"{POINTER} named {pointer}, which is in quarantine; the pointer was moved to {path}")
+        try:
+            path = set_aside(directory, POINTER, label)
+            notes.append(f"{POINTER} named {pointer}, which is in quarantine; the pointer was moved to {path}")
+        except OSError as error:
+            if not layout.trainer_state:
+                raise
+            notes.append(f"{POINTER} names {pointer}, and cannot be moved ({error.strerror}); the program starts anew")
     return GateResult(
         chosen.tag if chosen else None,
         chosen.step if chosen else None,
-        moved,
+        tuple(moved),
         rewritten,
         tuple(notes),
         tuple(sorted([*looked, *older_bad], key=lambda checkpoint: checkpoint.step)),
+        tuple(left),
     )
 
 
@@ -257,9 +278,7 @@ def _accounted_for(directory: Path, pointer: str, bad: list[Checkpoint]) -> bool
     if any(checkpoint.tag == pointer for checkpoint in bad):
         return True
     try:
-        return any(path.name.startswith(f"{pointer}.") for path in (directory / QUARANTINE).iterdir())
-    except FileNotFoundError:
-        return False
+        return any(name.startswith(f"{pointer}.") for name in quarantined(directory))
     except OSError as error:
         raise UnreadableError(
             f"{directory / QUARANTINE} cannot be read ({error.strerror}): what was set aside is unknown",
@@ -285,6 +304,21 @@ def _older_incomplete(
 
 def _told(checkpoint: Checkpoint) -> str:
     return f"{checkpoint.status.value} ({checkpoint.reason})"
+
+
+def _clear_pointer(directory: Path, label: str) -> list[str]:
+    """Move away what stands under the name of the pointer and is no file; a note of it."""
+    path = directory / POINTER
+    if not path.exists() or path.is_file():
+        return []
+    try:
+        kind = "a folder" if path.is_dir() else "no file"
+        return [f"{POINTER} was {kind}; it was moved to {set_aside(directory, POINTER, label)}"]
+    except OSError as error:
+        raise UnreadableError(
+            f"{path} is no file, and cannot be moved away: {error.strerror}",
+            hint="move it away by hand, then resume",
+        ) from error
 
 
 def _pointer_notes(pointer: str | None, chosen: Checkpoint, names: list[str]) -> list[str]:

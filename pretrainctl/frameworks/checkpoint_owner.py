@@ -27,19 +27,16 @@ def read_owner(directory: Path) -> CheckpointOwner | None:
     """
     path = directory / OWNER
     try:
-        path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except IsADirectoryError:
-        pass
-    except OSError as error:
-        raise UnreadableError(
-            f"{path} cannot be read ({error.strerror}): whose checkpoints these are is unknown",
-            hint="nothing was changed; try again when the file system answers",
-        ) from error
-    try:
         return codec.read(CheckpointOwner, path)
     except LedgerError as error:
+        cause = error.__cause__
+        if isinstance(cause, FileNotFoundError):
+            return None
+        if isinstance(cause, OSError):
+            raise UnreadableError(
+                f"{path} cannot be read ({cause.strerror}): whose checkpoints these are is unknown",
+                hint="nothing was changed; try again when the file system answers",
+            ) from error
         raise CheckpointError(f"whose checkpoints these are is unknown: {error}", hint=_by_hand(directory)) from error
 
 
@@ -55,6 +52,9 @@ def own(directory: Path, run_id: str, run_dir: Path, *, instead_of: CheckpointOw
 
     `instead_of` is an owner that the caller found to be over: it is replaced.
     """
+    owner = read_owner(directory)
+    if instead_of is None and owner is not None and owner.run_id == run_id:
+        return  # nothing is written: the disk may be full, and the run goes on all the same
     mine = CheckpointOwner(run_id, run_dir, getpass.getuser(), time.time())
     directory.mkdir(parents=True, exist_ok=True)
     if instead_of is not None and read_owner(directory) == instead_of:

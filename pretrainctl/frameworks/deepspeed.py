@@ -116,6 +116,7 @@ def checkpoint_layout(plan: Plan, directory: Path) -> CheckpointLayout:
         precision=plan.recipe.training.precision,
         world_size=plan.geometry.data_parallel,
         model_parallel=plan.geometry.model_parallel,
+        trainer_state=plan.recipe.program is None,
     )
 
 

@@ -22,6 +22,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from pretrainctl.records.shards import digest_of
+
 __all__ = ["Archive", "TornArchiveError", "UnknownFormatError", "damaged_records", "open_archive", "recorded_integer"]
 
 _TAIL = 16 * 1024
@@ -57,11 +59,14 @@ class _Record:
 
 @dataclass(frozen=True)
 class Archive:
-    """A whole archive: its size in bytes, and where its pickled object lies."""
+    """A whole archive: its size in bytes, where its pickled object lies, the `name` it was written under (that of the
+    file without its suffix; `archive` where torch did not know it), and `records.shards.digest_of` its records."""
 
     size: int
     pickle_start: int
     pickle_length: int
+    name: str
+    digest: int
 
 
 def open_archive(path: Path) -> Archive:
@@ -173,7 +178,9 @@ def _check(handle: int, size: int) -> tuple[Archive, list[_Record]]:
     pickled = [record for record in records if record.name.endswith(b"/data.pkl")]
     if len(pickled) != 1:
         raise TornArchiveError("no data.pkl in it: not written by torch.save")
-    return Archive(size, _local_header(handle, pickled[0], size), pickled[0].length), records
+    name = pickled[0].name.decode(errors="replace").removesuffix("/data.pkl")
+    digest = digest_of((record.name.decode(errors="replace"), record.length, record.crc) for record in records)
+    return Archive(size, _local_header(handle, pickled[0], size), pickled[0].length, name, digest), records
 
 
 def _end_record(tail: bytes, size: int) -> tuple[int, int, int]:

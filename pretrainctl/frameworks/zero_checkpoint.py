@@ -16,8 +16,8 @@ the state of an element lies between 2 bytes (bf16 weight) and 16 (fp32 weight, 
 
 from __future__ import annotations
 
+import contextlib
 import errno
-import json
 import os
 import re
 import statistics
@@ -26,6 +26,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from pretrainctl.errors import CheckpointError, UnreadableError
+from pretrainctl.frameworks.shard_record import (
+    CIRCLE,
+    find_stranger,
+    find_wrong_records,
+    recorded_shards,
+    unreadable,
+)
 from pretrainctl.frameworks.torch_archive import (
     TornArchiveError,
     UnknownFormatError,
@@ -33,10 +40,11 @@ from pretrainctl.frameworks.torch_archive import (
     recorded_integer,
 )
 from pretrainctl.frameworks.zero_shards import Geometry, Shard, describe_missing, parse_shard, saved_geometry
-from pretrainctl.records.codec import sync_directory
+from pretrainctl.records.codec import open_regular, sync_directory
 from pretrainctl.records.contract import STATE_FILE
 from pretrainctl.records.launch import CheckpointLayout
 from pretrainctl.records.run import Checkpoint, CheckpointStatus
+from pretrainctl.records.shards import SavedShards
 
 __all__ = [
     "POINTER",
@@ -55,7 +63,6 @@ _READERS = 16
 _SIZE_FACTOR = 16
 _SIZE_FLOOR = 1024 * 1024
 _LONGEST_POINTER = 4096
-_CIRCLE = "a link that leads in a circle"
 
 
 def tags(directory: Path) -> list[str]:
@@ -70,11 +77,11 @@ def tags(directory: Path) -> list[str]:
         # A missing parent is a file system that is not mounted rather than a run without checkpoints.
         if directory.parent.is_dir() and not directory.is_symlink():
             return []
-        raise _unreadable(directory, error) from error
+        raise unreadable(directory, error) from error
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise CheckpointError(f"{directory} is {_CIRCLE}", hint="let the link name the folder") from error
-        raise _unreadable(directory, error) from error
+            raise CheckpointError(f"{directory} is {CIRCLE}", hint="let the link name the folder") from error
+        raise unreadable(directory, error) from error
     return sorted(found, key=_step, reverse=True)
 
 
@@ -139,11 +146,13 @@ def inspect(
     if missing:
         reason = describe_missing(missing, saved, tasks_per_node) if present else "the directory holds no shard"
         return verdict(CheckpointStatus.INCOMPLETE, reason, _disk_size(path, present))
-    if STATE_FILE in names:
-        wrong = _wrong_state(path / STATE_FILE, _step(tag))
-        if wrong:
-            return verdict(CheckpointStatus.CORRUPT, f"{STATE_FILE}: {wrong}", _disk_size(path, present))
-    sizes, torn = _open_all(path, expected)
+    if layout.trainer_state and STATE_FILE not in names:
+        return verdict(CheckpointStatus.INCOMPLETE, f"{STATE_FILE} is missing", _disk_size(path, present))
+    record = recorded_shards(path)
+    wrong = find_wrong_records(path, _step(tag), names, record)
+    if wrong:
+        return verdict(CheckpointStatus.CORRUPT, wrong, _disk_size(path, present))
+    sizes, torn = _open_all(path, expected, record)
     if not path.is_dir():
         return None
     if not torn:
@@ -157,26 +166,29 @@ def inspect(
 
 
 def read_pointer(directory: Path) -> str | None:
-    """The tag that `latest` names, without blanks; None where it is missing or names nothing.
+    """The tag that `latest` names, without blanks; None where it is missing, no file, or names nothing.
 
     The tag need not exist. UnreadableError where the file system does not answer.
     """
     try:
-        with (directory / POINTER).open("rb") as file:
+        with open_regular(directory / POINTER) as file:
             text = file.read(_LONGEST_POINTER).decode(errors="replace")
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
     except OSError as error:
         if error.errno == errno.ELOOP:
             return None
-        raise _unreadable(directory / POINTER, error) from error
+        raise unreadable(directory / POINTER, error) from error
     # A power loss can leave a file of NUL bytes.
     lines = text.replace("\0", "").split("\n")
     return next((line.strip() for line in lines if line.strip()), None)
 
 
 def write_pointer(directory: Path, tag: str) -> None:
-    """Let `latest` name a tag, in one atomic step: readers see the old name or the new one."""
+    """Let `latest` name a tag, in one atomic step: readers see the old name or the new one.
+
+    UnreadableError where that may become possible by itself, as on a full disk; CheckpointError where it is forbidden.
+    """
     aside = directory / f".{POINTER}.{os.getpid()}"
     try:
         with aside.open("w", encoding="utf-8") as file:
@@ -186,10 +198,14 @@ def write_pointer(directory: Path, tag: str) -> None:
         aside.replace(directory / POINTER)
         sync_directory(directory)
     except OSError as error:
-        aside.unlink(missing_ok=True)
-        raise CheckpointError(
+        with contextlib.suppress(OSError):
+            aside.unlink(missing_ok=True)
+        lasts = error.errno in {errno.EACCES, errno.EPERM}
+        raise (CheckpointError if lasts else UnreadableError)(
             f"{directory / POINTER} cannot be written: {error.strerror}",
-            hint="the checkpoints themselves are untouched; free space or quota there, then resume",
+            hint="the checkpoints themselves are untouched; "
+            + ("let this user write there" if lasts else "free space or quota there")
+            + ", then resume",
         ) from error
 
 
@@ -197,36 +213,11 @@ def _step(tag: str) -> int:
     return int(tag.removeprefix("global_step"))
 
 
-def _unreadable(path: Path, error: OSError) -> UnreadableError:
-    return UnreadableError(
-        f"{path} cannot be read ({error.strerror or error}): whether a usable checkpoint is there is unknown",
-        hint="nothing was changed; resume when the file system answers again",
-    )
-
-
-def _wrong_state(path: Path, step: int) -> str:
-    """What is wrong with the trainer's own record in a tag of `step`, empty if nothing is."""
-    try:
-        state = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, IsADirectoryError):
-        return "it cannot be read"
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            return _CIRCLE
-        raise _unreadable(path, error) from error
-    except (ValueError, RecursionError):
-        return "it cannot be read"
-    if not isinstance(state, dict):
-        return "it is no record"
-    said = state.get("step", step)  # a program of one's own may keep other things under this name
-    return "" if said == step and not isinstance(said, bool) else f"it was written at step {said}"
-
-
 def _no_directory(path: Path, tag: str, error: OSError) -> Checkpoint | None:
     if error.errno == errno.ELOOP:
-        reason = _CIRCLE
+        reason = CIRCLE
     elif not isinstance(error, (NotADirectoryError, FileNotFoundError)):
-        raise _unreadable(path, error) from error
+        raise unreadable(path, error) from error
     elif path.is_symlink():
         reason = f"a link to {path.readlink()}, where nothing is"
     elif os.path.lexists(path):
@@ -248,17 +239,20 @@ def _recorded_ranks(path: Path, present: set[Shard]) -> int | None:
             except OSError as error:
                 if error.errno == errno.ELOOP:
                     return None
-                raise _unreadable(file, error) from error
+                raise unreadable(file, error) from error
     return None
 
 
-def _open_all(path: Path, shards: Sequence[Shard]) -> tuple[dict[Shard, int], dict[Shard, str]]:
+def _open_all(
+    path: Path, shards: Sequence[Shard], record: SavedShards | None = None
+) -> tuple[dict[Shard, int], dict[Shard, str]]:
     """Sizes of all whole shards, and what is wrong with the others."""
 
     def look(shard: Shard) -> int | str:
         file = path / shard.name
         try:
-            return open_archive(file).size
+            archive = open_archive(file)
+            return find_stranger(shard, archive, record) or archive.size
         except TornArchiveError as error:
             return str(error)
         except FileNotFoundError:
@@ -270,8 +264,8 @@ def _open_all(path: Path, shards: Sequence[Shard]) -> tuple[dict[Shard, int], di
             ) from error
         except OSError as error:
             if error.errno == errno.ELOOP:
-                return _CIRCLE
-            raise _unreadable(file, error) from error
+                return CIRCLE
+            raise unreadable(file, error) from error
 
     if len(shards) <= _READERS:
         results = [look(shard) for shard in shards]

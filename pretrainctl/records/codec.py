@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 import stat
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from pretrainctl.errors import LedgerError
 
 __all__ = [
     "create",
     "from_json",
+    "open_regular",
     "read",
     "read_if_whole",
+    "read_known",
     "refuse_unwritable",
     "sync_directory",
     "to_json",
@@ -106,8 +109,22 @@ def read(kind: type[T], path: Path) -> T:
 
     Its cause is an OSError only where the file system did not give the file; else the file holds no record.
     """
+    return _read(path, lambda data: from_json(kind, data))
+
+
+def read_known(kind: type[T], path: Path) -> T:
+    """As `read`, of a record that a newer version may have written: keys that are not known here are left out."""
+    known = {field.name for field in dataclasses.fields(typing.cast("Any", kind))}
+
+    def build(data: Any) -> T:
+        return from_json(kind, {key: data[key] for key in data if key in known} if isinstance(data, dict) else data)
+
+    return _read(path, build)
+
+
+def _read(path: Path, build: Callable[[Any], T]) -> T:
     try:
-        return from_json(kind, json.loads(_text(path)))
+        return build(json.loads(_text(path)))
     except OSError as error:
         raise LedgerError(
             f"{path} cannot be read: {error.strerror or error}",
@@ -122,16 +139,24 @@ def read(kind: type[T], path: Path) -> T:
 
 
 def _text(path: Path) -> str:
-    """The text of a regular file; ValueError for anything else, which may keep its reader for ever."""
+    """The text of a regular file; ValueError for anything else."""
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > _LARGEST:
+            raise ValueError(f"it has {size} bytes, and no record has more than {_LARGEST}")
+        return file.read().decode("utf-8")
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file to read it; ValueError for anything else, such as a fifo, which may keep its reader for
+    ever."""
     if not stat.S_ISREG(path.stat().st_mode):
         raise ValueError("it is no regular file")
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), encoding="utf-8") as file:  # noqa: PTH123 - a descriptor
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise ValueError("it is no regular file")
-        if status.st_size > _LARGEST:
-            raise ValueError(f"it has {status.st_size} bytes, and no record has more than {_LARGEST}")
-        return file.read()
+    file = open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")  # noqa: PTH123, SIM115 - a descriptor
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise ValueError("it is no regular file")
+    return file
 
 
 def read_if_whole(kind: type[T], path: Path) -> T | None:
@@ -193,10 +218,16 @@ def _build_union(kind: Any, data: Any, where: str) -> Any:
     raise ValueError("; ".join(problems))
 
 
+@functools.cache
+def _hints_of(kind: type) -> dict[str, Any]:
+    """Asked once a kind: a record of thousands of others takes more than twice as long without."""
+    return typing.get_type_hints(kind)
+
+
 def _build_dataclass(kind: Any, data: Any, where: str) -> Any:
     if not isinstance(data, dict):
         raise ValueError(f"{where}: an object is needed, not {data!r}")
-    hints = typing.get_type_hints(kind)
+    hints = _hints_of(kind)
     fields = {field.name: field for field in dataclasses.fields(kind)}
     unknown = sorted(set(data) - set(fields))
     if unknown:

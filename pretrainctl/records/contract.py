@@ -38,6 +38,7 @@ __all__ = [
     "RESTART_VARIABLE",
     "RESUME_TAG_VARIABLE",
     "RUN_DIR_VARIABLE",
+    "SHARDS_FILE",
     "STATE_FILE",
     "End",
     "EndKind",
@@ -66,6 +67,8 @@ CONTROL = "control"
 STATE_FILE = "state.json"
 """In a tag of the reference trainer: how far the run was. Written before the shards; a tag where it cannot be read,
 or tells another step, is corrupt; one of another program that has none is judged by its shards alone."""
+SHARDS_FILE = "shards.json"
+"""In a tag of the reference trainer: which shards its ranks saved; see `records.shards`. Written after them."""
 
 
 class ExitCode(IntEnum):

@@ -73,7 +73,8 @@ class SrunShape:
 class CheckpointLayout:
     """Where checkpoints lie and what a complete one is made of.
 
-    `world_size` data-parallel ranks and `model_parallel` slices (tensor x pipeline) wrote it.
+    `world_size` data-parallel ranks and `model_parallel` slices (tensor x pipeline) wrote it. `trainer_state`: each tag
+    holds the `state.json` of the reference trainer, which cannot go on without.
     """
 
     framework: str
@@ -82,6 +83,7 @@ class CheckpointLayout:
     precision: str
     world_size: int
     model_parallel: int = 1
+    trainer_state: bool = False
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,7 @@ from pretrainctl.records.contract import RESUME_TAG_VARIABLE, STATE_FILE
 from pretrainctl.records.training import TrainingSettings
 from pretrainctl.trainer.checksums import damage_of
 from pretrainctl.trainer.engine import Engine, Ranks
+from pretrainctl.trainer.shard_record import refuse_strangers, write_record
 
 __all__ = [
     "State",
@@ -118,10 +119,7 @@ def find(settings: TrainingSettings, ranks: Ranks, sources: list[list[int]], tag
     directory = settings.checkpoint.directory / tag
     if not _TAG.fullmatch(tag) or not directory.is_dir():
         raise CheckpointError(f"there is no checkpoint {directory}", hint="name a tag that is there")
-    try:
-        state = codec.read(State, directory / STATE_FILE)
-    except LedgerError as error:
-        raise CheckpointError(str(error), hint="resume from a tag that this trainer completed") from error
+    state = _read_state(directory, _loaded_files(settings, ranks))
     needed = State.at(int(tag.removeprefix("global_step")), settings, ranks.world_size, sources)
     for field in dataclasses.fields(State):
         saved, now = getattr(state, field.name), getattr(needed, field.name)
@@ -133,7 +131,23 @@ def find(settings: TrainingSettings, ranks: Ranks, sources: list[list[int]], tag
     for name in _own_files(settings, ranks):
         if not (directory / name).is_file():
             raise CheckpointError(f"{directory / name} is missing", hint="resume from an older complete tag")
+    refuse_strangers(directory, state.step, ranks, _loaded_files(settings, ranks))
     return state
+
+
+def _read_state(directory: Path, shards: Sequence[str]) -> State:
+    """The trainer's own record in a tag. Where it is missing and `shards` are there, this trainer never saved the tag;
+    where they are not either, this node may see nothing of it."""
+    hint = "resume from a tag that this trainer completed"
+    try:
+        return codec.read_known(State, directory / STATE_FILE)
+    except LedgerError as error:
+        if isinstance(error.__cause__, FileNotFoundError) and all((directory / name).is_file() for name in shards):
+            raise CheckpointError(f"{directory} cannot be loaded: its {STATE_FILE} is missing", hint=hint) from error
+        if isinstance(error.__cause__, OSError):
+            raise CheckpointError(str(error), hint=hint) from error
+        why = error.__cause__ or error
+        raise CheckpointError(f"{directory} cannot be loaded: {STATE_FILE}: {why}", hint=hint) from error
 
 
 def load(engine: Engine, settings: TrainingSettings, ranks: Ranks, state: State) -> None:
@@ -168,6 +182,11 @@ def load(engine: Engine, settings: TrainingSettings, ranks: Ranks, state: State)
         raise CheckpointError(
             f"{directory / tag} holds the weights of step {engine.deepspeed.global_steps}, "
             f"and was saved as step {client.get('step')}"
+        )
+    if engine.holds_nan():
+        raise CheckpointError(
+            f"{directory / tag} cannot be loaded: there are NaNs among its weights or the moments of AdamW",
+            hint="resume from an older complete tag",
         )
     # Each rank asks its own shard: DeepSpeed loads one of another step without a word.
     steps = engine.optimizer_steps()
@@ -207,7 +226,10 @@ def save(engine: Engine, settings: TrainingSettings, ranks: Ranks, state: State)
         engine.deepspeed.save_checkpoint(str(directory), tag=tag, client_state={"step": state.step}, save_latest=False)
         for name in _own_files(settings, ranks):
             _sync(target / name)
-        ranks.barrier()
+        # A barrier too: what follows comes after each rank's files are on disk.
+        write_record(
+            target, state.step, ranks, lambda rank: expected_files(settings.zero_stage, settings.precision, rank)
+        )
         if ranks.rank == 0:
             codec.sync_directory(target)
             _write_latest(directory, tag)
@@ -265,6 +287,12 @@ class _Complaints(logging.Handler):
 
 def _own_files(settings: TrainingSettings, ranks: Ranks) -> list[str]:
     return expected_files(settings.zero_stage, settings.precision, ranks.rank)
+
+
+def _loaded_files(settings: TrainingSettings, ranks: Ranks) -> list[str]:
+    """Own files, and the weights: with ZeRO 3 each rank has a share of its own, else all load those of rank 0."""
+    weights = expected_files(0, settings.precision, 0) if settings.zero_stage != 3 and ranks.rank != 0 else []
+    return weights + _own_files(settings, ranks)
 
 
 def _write_latest(directory: Path, tag: str) -> None:

@@ -184,6 +184,15 @@ class Engine:
         """
         return {step - self._steps_before for step in self._counted()}
 
+    def holds_nan(self) -> bool:
+        """Whether a weight is NaN, or anything of AdamW's state, of what this rank holds: the first step would be."""
+        optimizer = getattr(self.deepspeed.optimizer, "optimizer", self.deepspeed.optimizer)
+        held = [*self.deepspeed.module.parameters()]
+        held += [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        held += [value for state in optimizer.state.values() for value in state.values() if torch.is_tensor(value)]
+        # aminmax makes no copy of a tensor, and NaN is the least and the greatest where there is one.
+        return any(bool(torch.aminmax(one.detach())[0].isnan()) for one in held if one.numel())
+
     def _counted(self) -> set[int]:
         optimizer = getattr(self.deepspeed.optimizer, "optimizer", self.deepspeed.optimizer)
         return {int(state["step"]) for state in optimizer.state.values() if "step" in state}

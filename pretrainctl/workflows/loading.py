@@ -45,7 +45,7 @@ def judge_load(
 
 def refused_tags(events: Sequence[Event]) -> dict[str, RefusedTag]:
     """The tags that are not to be loaded: those that could not be, or that a person went back from, and that no
-    checkpoint gate has seen since; and those whose bytes were found damaged, until their files change."""
+    checkpoint gate has moved away since; and those whose bytes were found damaged, until their files change."""
     unloadable: dict[str, RefusedTag] = {}
     damaged: dict[str, RefusedTag] = {}
     behind: dict[str, RefusedTag] = {}
@@ -53,8 +53,8 @@ def refused_tags(events: Sequence[Event]) -> dict[str, RefusedTag]:
     for event in events:  # what was done from outside comes first
         refused = event.data.get("refused")
         if event.kind == "checkpoint_gate":
-            unloadable = {}
-            behind = {} if event.attempt > went_back_after else behind
+            unloadable = _left(unloadable, event)
+            behind = _left(behind, event) if event.attempt > went_back_after else behind
         elif event.kind in {"restart_ended", "looked_back"}:
             unloadable |= _read([refused])
         elif event.kind == "checkpoint_damaged":
@@ -64,6 +64,12 @@ def refused_tags(events: Sequence[Event]) -> dict[str, RefusedTag]:
         elif event.kind == "went_back":
             behind, went_back_after = _read(event.data.get("behind")), event.after_attempt
     return damaged | unloadable | behind
+
+
+def _left(tags: Mapping[str, RefusedTag], gate: Event) -> dict[str, RefusedTag]:
+    """Those that a checkpoint gate could not move away."""
+    left = gate.data.get("left", ())
+    return {tag: one for tag, one in tags.items() if isinstance(left, list) and tag in left}
 
 
 def _read(entries: Any) -> dict[str, RefusedTag]:

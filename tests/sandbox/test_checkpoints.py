@@ -98,6 +98,14 @@ def newest_shard(folder: Path) -> Path:
     return shard(by_step(folder)[-1])
 
 
+def exchange_shards(tag: Path) -> None:
+    """The optimizer shard of each of two ranks under the name of the other's."""
+    one, other = (tag / f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt" for rank in (0, 1))
+    one.rename(tag / "aside")
+    other.rename(one)
+    (tag / "aside").rename(other)
+
+
 DAMAGE: dict[str, tuple[Callable[[Path], object], bool]] = {
     "latest missing": (lambda folder: (folder / "latest").unlink(), True),
     "latest empty": (lambda folder: (folder / "latest").write_text(""), True),
@@ -108,6 +116,17 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], bool]] = {
         False,
     ),
     "shard missing": (lambda folder: newest_shard(folder).unlink(), False),
+    "shards of two ranks exchanged": (lambda folder: exchange_shards(by_step(folder)[-1]), False),
+    "shard of the tag before": (
+        lambda folder: shutil.copy(shard(by_step(folder)[-2]), newest_shard(folder)),
+        False,
+    ),
+    "state missing": (lambda folder: (by_step(folder)[-1] / "state.json").unlink(), False),
+    "latest is a fifo": (lambda folder: ((folder / "latest").unlink(), os.mkfifo(folder / "latest")), True),
+    "quarantine is a file": (
+        lambda folder: (newest_shard(folder).unlink(), (folder / "quarantine").write_text("")),
+        False,
+    ),
 }
 
 
@@ -147,6 +166,7 @@ def test_tags_that_look_whole_and_do_not_load_are_set_aside_as_often_as_the_reci
     folder = saved.folder / "checkpoints"
     *_, third, second, newest = by_step(folder)
     shutil.copy(second / "mp_rank_00_model_states.pt", newest / "mp_rank_00_model_states.pt")
+    (newest / "shards.json").unlink()  # a tag that was saved before there were such records
     zero_a_pickle(shard(second))
     known = len(saved.events("checkpoint_gate"))
     assert site.command("resume", saved.name, "--set", "recovery.older_checkpoints=1").returncode == 0

@@ -180,6 +180,8 @@ def open_gate(attempt: Attempt, restart: int) -> str | None:
     message = f"resume from {result.resume_tag}" if result.resume_tag else "fresh start: nothing was ever saved"
     for entry in quarantined:
         message += f"; {entry['tag']} quarantined: {entry['reason']}"
+    for checkpoint in result.left:
+        message += f"; {checkpoint.tag} could not be moved away: {checkpoint.reason}"
     attempt.event(
         "checkpoint_gate",
         message,
@@ -189,6 +191,7 @@ def open_gate(attempt: Attempt, restart: int) -> str | None:
             "resume_step": result.resume_step,
             "last_saved_step": expected["last_saved_step"],
             "quarantined": quarantined,
+            "left": [checkpoint.tag for checkpoint in result.left],
             "pointer_rewritten": result.pointer_rewritten,
             "notes": list(result.notes),
         },

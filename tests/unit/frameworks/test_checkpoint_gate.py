@@ -6,11 +6,12 @@ import errno
 import os
 import shutil
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
 from pretrainctl.errors import CheckpointError, UnreadableError
-from pretrainctl.frameworks import checkpoint_gate, zero_checkpoint
+from pretrainctl.frameworks import checkpoint_gate, shard_record, zero_checkpoint
 from pretrainctl.frameworks.checkpoint_gate import GateResult, check, gate
 from pretrainctl.frameworks.zero_checkpoint import read_pointer, tags
 
@@ -449,14 +450,14 @@ def test_a_state_that_is_not_of_its_tag(two, text: str, reason: str) -> None:
 def test_a_state_that_the_file_system_does_not_give_is_unknown(two, monkeypatch: pytest.MonkeyPatch) -> None:
     state = two.directory / "global_step8000" / "state.json"
     state.write_text('{"step": 8000}')
-    read = Path.read_text
+    read = shard_record.open_regular
 
-    def refuse(path: Path, **options: str) -> str:
+    def refuse(path: Path) -> BinaryIO:
         if path == state:
             raise OSError(errno.EIO, "Input/output error")
-        return read(path, **options)
+        return read(path)
 
-    monkeypatch.setattr(Path, "read_text", refuse)
+    monkeypatch.setattr(shard_record, "open_regular", refuse)
     before = two.listing()
     with pytest.raises(UnreadableError, match=r"state\.json cannot be read \(Input/output error\)"):
         run_gate(two)

@@ -9,6 +9,7 @@ import pytest
 
 from pretrainctl.errors import CheckpointError, UnreadableError
 from pretrainctl.frameworks.checkpoint_owner import OWNER, own, read_owner, refuse_stranger, release
+from pretrainctl.records import codec
 
 
 def test_the_first_takes_it_and_the_second_is_refused(tmp_path: Path) -> None:
@@ -65,6 +66,32 @@ def test_a_file_system_that_does_not_answer_is_unknown(tmp_path: Path, monkeypat
     def stale(_path: Path) -> bytes:
         raise OSError(116, os.strerror(116))
 
-    monkeypatch.setattr(Path, "read_bytes", stale)
+    monkeypatch.setattr(codec, "open_regular", stale)
     with pytest.raises(UnreadableError, match=r"owner\.json cannot be read"):
         refuse_stranger(tmp_path, "one")
+
+
+@pytest.mark.parametrize("kind", ["fifo", "folder", "device"])
+def test_what_is_no_file_is_refused_at_once(tmp_path: Path, kind: str) -> None:
+    make = {
+        "fifo": os.mkfifo,
+        "folder": os.mkdir,
+        "device": lambda path: path.symlink_to("/dev/zero"),
+    }
+    make[kind](tmp_path / OWNER)
+    with pytest.raises(CheckpointError, match=r"is unknown: .*owner\.json cannot be read: it is no regular file"):
+        read_owner(tmp_path)
+
+
+def test_a_directory_that_is_ones_own_already_is_taken_without_a_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own(tmp_path, "one", tmp_path)
+
+    def full(*_: object) -> None:
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(codec, "_write_durably", full)
+    own(tmp_path, "one", tmp_path)
+    with pytest.raises(OSError, match="No space left"):
+        own(tmp_path, "two", tmp_path)

@@ -503,12 +503,34 @@ def test_quarantine_does_not_replace_an_empty_folder(tree) -> None:
     assert quarantine(tree.directory, only(tree), "x").name == "global_step100.x.2"
 
 
-def test_quarantine_that_cannot_be_made(tree) -> None:
+@pytest.mark.parametrize("kind", ["file", "dangling link", "circle", "fifo", "other file system"])
+def test_another_folder_takes_the_place_of_a_quarantine_that_is_none(tree, kind: str) -> None:
+    tag = tree.save(100, without={0})
+    place = tree.directory / "quarantine"
+    if kind == "file":
+        place.write_text("in the way")
+    elif kind == "fifo":
+        os.mkfifo(place)
+    else:
+        place.symlink_to({"dangling link": "/scratch/purged", "circle": place}.get(kind, "/dev/shm"))
+    path = quarantine(tree.directory, only(tree), "x")
+    assert (path, tag.exists()) == (tree.directory / "quarantine.1" / "global_step100.x", False)
+    assert place.is_symlink() or place.exists()
+    tree.save(200, without={0})
+    assert quarantine(tree.directory, only(tree), "x").parent.name == "quarantine.1"
+
+
+def test_a_tag_that_cannot_be_moved_stays_and_no_folder_is_left(tree, monkeypatch: pytest.MonkeyPatch) -> None:
     tree.save(100, without={0})
-    (tree.directory / "quarantine").write_text("in the way")
     before = tree.listing()
-    with pytest.raises(CheckpointError, match="cannot be moved"):
-        quarantine(tree.directory, only(tree), "x")
+    checkpoint = only(tree)
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    with pytest.raises(PermissionError):
+        quarantine(tree.directory, checkpoint, "x")
     assert tree.listing() == before
 
 

@@ -78,3 +78,14 @@ def test_any_text_comes_back_as_it_was(tmp_path: Path, text: str) -> None:
     (tmp_path / "link.json").symlink_to("x.json")
     assert codec.read(Note, tmp_path / "link.json") == note
     (tmp_path / "x.json").read_bytes().decode()
+
+
+def test_a_key_of_a_later_version_is_left_out_where_that_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text('{"text": "a", "time": 1, "zzz": {"b": 2}}')
+    with pytest.raises(LedgerError, match="unknown key 'zzz'"):
+        codec.read(Note, tmp_path / "x.json")
+    assert codec.read_known(Note, tmp_path / "x.json") == Note("a", 1.0)
+    for text, says in (('{"text": "a"}', "the key 'time' is missing"), ("[1]", "an object is needed")):
+        (tmp_path / "x.json").write_text(text)
+        with pytest.raises(LedgerError, match=says):
+            codec.read_known(Note, tmp_path / "x.json")

@@ -27,6 +27,12 @@ def judged(line: str, *, dead: str = "", status: int = 1, tag: str = TAG, phase:
     [
         "cannot be loaded: UnpicklingError: invalid load key",
         "cannot be loaded: RuntimeError: PytorchStreamReader failed locating file data.pkl: file not found",
+        "cannot be loaded: its state.json is missing",
+        "cannot be loaded: state.json: State: the key 'samples' is missing",
+        "cannot be loaded: mp_rank_00_model_states.pt: it was written as zero_pp_rank_0_mp_rank_00_optim_states.pt",
+        "cannot be loaded: mp_rank_00_model_states.pt: it is not the file that rank 0 of 2 saved at step 60: others",
+        "cannot be loaded: its shards.json is of step 40 and 2 ranks",
+        "cannot be loaded: there are NaNs among its weights or the moments of AdamW",
         "holds the weights of step 40, and was saved as step 40",
         "holds the optimizer of step 40",
         "holds the optimizer of step none",

@@ -118,6 +118,7 @@ def test_an_optimizer_of_another_step_on_any_rank(trainer, stage, precision):
     else:
         name = f"{'bf16_' * (precision == 'bf16')}zero_pp_rank_1_mp_rank_00_optim_states.pt"
         shutil.copy(older / name, newer / name)
+    (newer / "shards.json").unlink()  # a tag that was saved before there were such records
     restart = trainer.start(attempt=2, tag="global_step2")
     codes = restart.wait_for_one(ExitCode.FAILED)
     assert f"rank 1: error: {newer} holds the optimizer of step 1\n" in restart.log(1), codes
@@ -131,15 +132,36 @@ def test_weights_of_another_step(resumable):
     assert restart.wait() == [0], restart.log(0)
     older, newer = (resumable.checkpoints / f"global_step{step}/mp_rank_00_model_states.pt" for step in (1, 2))
     shutil.copy(older, newer)
+    (newer.parent / "shards.json").unlink()
     resumable.settings |= {"total_steps": 3}
     again = resumable.start(attempt=3, tag="global_step2", ranks=1)
     assert again.wait() == [ExitCode.FAILED]
     assert f"rank 0: error: {newer.parent} holds the weights of step 1, and was saved as step 1" in again.log(0)
 
 
-def test_a_tag_that_was_never_finished(resumable):
-    (resumable.checkpoints / "global_step1" / "state.json").unlink()
-    refused(resumable, "state.json cannot be read", tag="global_step1")
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (None, "its state.json is missing"),
+        ('{"step": 1}', "state.json: State: the key 'samples' is missing"),
+        ("[]", "state.json: State: an object is needed, not []"),
+    ],
+)
+def test_a_tag_without_the_trainers_own_record(resumable, text, says):
+    state = resumable.checkpoints / "global_step1" / "state.json"
+    state.unlink()
+    if text is not None:
+        state.write_text(text)
+    refused(resumable, f"{state.parent} cannot be loaded: {says}", tag="global_step1")
+
+
+def test_a_record_of_a_later_version_loads(resumable):
+    for name in ("state.json", "shards.json"):
+        path = resumable.checkpoints / "global_step1" / name
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"of a later version": 1}))
+    restart = resumable.start(attempt=2, tag="global_step1", ranks=1)
+    assert restart.wait() == [0], restart.log(0)
+    assert "shards.json" not in restart.log(0)
 
 
 def test_settings_and_data(trainer, tmp_path):

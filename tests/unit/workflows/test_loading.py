@@ -47,6 +47,7 @@ def run(tmp_path: Path, pytestconfig: pytest.Config) -> RunFolder:
         tag = folder / "checkpoints" / f"global_step{step}"
         tag.mkdir(parents=True)
         torch.save({"module": torch.zeros(8), "dp_world_size": 1}, tag / "mp_rank_00_model_states.pt")
+        (tag / "state.json").write_text(f'{{"step": {step}}}')
     return RunFolder(folder)
 
 
@@ -79,6 +80,15 @@ def test_the_trainers_own_word_sets_its_tag_aside_and_the_older_one_is_taken(run
     assert choice(run) == "global_step40"
     assert refused_tags(ledger.read_events(run.path))[TAG].reason == OWN.removeprefix("rank 1: error: ")
     assert [one.refused for one in restart_summaries(run, 1)] == [TAG]
+
+
+def test_a_tag_that_the_gate_could_not_move_away_stays_refused_until_it_can(run: RunFolder) -> None:
+    end(run, 0, PROVEN)
+    ledger.append(run.path, "checkpoint_gate", "", attempt=1, data={"resume_tag": "global_step40", "left": [TAG]})
+    assert set(refused_tags(ledger.read_events(run.path))) == {TAG}
+    assert choice(run) == "global_step40"
+    ledger.append(run.path, "checkpoint_gate", "", attempt=1, data={"resume_tag": "global_step40", "left": []})
+    assert refused_tags(ledger.read_events(run.path)) == {}
 
 
 def test_an_error_of_the_program_does_so_the_second_time_in_a_row(run: RunFolder) -> None:
