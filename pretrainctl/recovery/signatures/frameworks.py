@@ -1,4 +1,4 @@
-"""What Megatron, NeMo, torchtitan and DeepSpeed say of numbers and settings, and Slurm of a start, beyond `program`."""
+"""What Megatron, NeMo and DeepSpeed say of settings, and Slurm of a start, beyond `program`."""
 
 from __future__ import annotations
 
@@ -7,20 +7,8 @@ from pretrainctl.recovery.signatures.contract import Signature, root
 __all__ = ["FRAMEWORKS"]
 
 _MEGATRON = "NVIDIA/Megatron-LM: megatron/core/num_microbatches_calculator.py, datasets/indexed_dataset.py"
-_STEP_LINES = "pytorch/torchtitan, Hugging Face Trainer, NVIDIA/Megatron-LM: their step lines"
-_BEGINS = r"(?i)(?:\b|\x1b\[[\d;]*m)"
-"""Of a word: torchtitan colours its numbers."""
-_NAN = _BEGINS + r"(?:loss|grad[ _]norm)['\"]?(?::\s*|\s*=\s*)[-+]?nan\b"
-_INF = _BEGINS + r"loss['\"]?(?::\s*|\s*=\s*)[-+]?inf(?:inity)?\b"
 
 FRAMEWORKS: tuple[Signature, ...] = (
-    *(
-        root(clue, pattern, "divergence", "the loss is not a number, step after step", _STEP_LINES, at_least=3)
-        for clue, pattern in (
-            *((clue, _NAN) for clue in ("  nan", ": NaN", "=NaN", "= nan", "= NaN", ":nan")),
-            *((clue, _INF) for clue in ("  inf", ": inf", ": Inf", ": INF", "=inf", "=Inf", "= inf")),
-        )
-    ),
     root(
         "is not divisible by",
         r"batch size \S+ is not divisible by micro batch size|world[_ ]size \S+ is not divisible by",

@@ -20,9 +20,13 @@ _BAD_SETTING = (
 )
 """How its errors of settings and data end; those of checkpoints, files and space are told by their own words."""
 _NAN = (": nan", ": NAN", "=nan")
-_NO_NUMBER = (*_NAN, ":      nan", ":     nan", ": NaN", "=NaN", "'nan'", ": inf", "=inf", ": Inf")
+_NO_NUMBER = (
+    *(*_NAN, "  nan", "= nan", ":nan", "'nan'", ": NaN", "=NaN", "= NaN"),
+    *("  inf", ": inf", ": Inf", ": INF", "=inf", "=Inf", "= inf"),
+)
 LOSS = (
-    r"(?<![\w/])(?<!moe )(?<!aux )(?<!\bz )(?<!val )(?<!validation )(?<!eval )(?<!test )(?<!mtp )(?<!router )"
+    r"(?:(?<![\w/])|(?<=\x1b\[\d\dm))"
+    r"(?<!moe )(?<!aux )(?<!\bz )(?<!val )(?<!validation )(?<!eval )(?<!test )(?<!mtp )(?<!router )"
     r"(?<!balancing )(?<!balance )"
     r"(?:lm[ _]|reduced_train_|per_token_|train[_/ ]|total[ _]|train/cross_?entropy|mean_|avg_)?loss"
 )
@@ -67,7 +71,7 @@ PROGRAM: tuple[Signature, ...] = (
             r"'loss': '?0\.0'?, 'grad_norm': '?nan\b",  # its mean leaves losses out that are no numbers
             "divergence",
             LOSS_IS_NAN[0],
-            "NVIDIA/Megatron-LM, Hugging Face Trainer: their step lines",
+            "NVIDIA/Megatron-LM, Hugging Face Trainer, pytorch/torchtitan (which pads and colours): their step lines",
             at_least=3,
         )
         for clue in _NO_NUMBER

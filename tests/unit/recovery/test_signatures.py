@@ -200,6 +200,8 @@ EXTRA = [
     "Exception: bad",
     "rank 0: hint: make it",
     "rank 0: error: something else",
+    *(f"step 7 | loss{sign}" for sign in ("=Inf", ":nan", ": INF", ": Inf", ": inf", "=inf", "= inf")),
+    *(f"step 7 | loss{sign}" for sign in ("= nan", "= NaN", ": NaN", "=NaN", ":  nan", ":  inf")),
 ]
 
 
