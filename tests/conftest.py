@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+SLURM = Path(__file__).parent / "sandbox"
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--every-stage", action="store_true", help="every fault with every ZeRO stage, and the slow ones")
@@ -16,6 +18,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "every_stage(reason): run with --every-stage alone")
+    config.addinivalue_line("markers", "xdist_group(name): run by one worker, where there are several")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With several workers, one has all tests on the real Slurm: they share a machine."""
+    for item in items:
+        if item.path.parent == SLURM:
+            item.add_marker(pytest.mark.xdist_group("slurm"))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -171,11 +171,12 @@ class LogReading:
     def _begin_anew(self, file: str) -> None:
         """What this file said so far was of an earlier start of the program."""
         for (signature, standing), tally in list(self._tallies.items()):
-            first = tally.firsts.pop(file, None) if standing is not Standing.PASSING else None
+            first = tally.firsts.pop(file, None) if standing < Standing.EARLIER else None
             if first is not None:
-                past = self._tallies.setdefault((signature, Standing.PASSING), _Tally())
+                earlier = Standing.of_an_earlier_start(signature)
+                past = self._tallies.setdefault((signature, earlier), _Tally())
                 past.count += 1
-                past.firsts.setdefault(file, replace(first, standing=Standing.PASSING))
+                past.firsts.setdefault(file, replace(first, standing=earlier))
                 tally.count = len(tally.firsts)
                 tally.nodes = dict.fromkeys(node for one in tally.firsts.values() for node in one.nodes)
         self.collectives = Collectives()
@@ -215,12 +216,13 @@ class LogReading:
     def cause(self) -> Finding | None:
         """The one finding that tells most, None where no line fits a signature."""
         found = self.findings()
+        lasts = [one for one in found if one.standing is Standing.EARLIER]
         for standing in (Standing.FIRM, Standing.LINGERING, Standing.HANDLED, Standing.SURVIVED):
             best = self._first([one for one in found if self.standing(one) is standing])
             if best is not None:
-                return best
+                return best if best.signature.weight == "root" or not lasts else lasts[0]
         echo = next((one for one in found if _is_echo(one)), None)
-        return echo or next(iter(found), None)
+        return next(iter(lasts), None) or echo or next(iter(found), None)
 
     def is_order_known(self, cause: Finding) -> bool:
         """Whether no other line that may as well be the cause stands in another file without a time to compare."""
@@ -291,9 +293,11 @@ class LogReading:
         if not restarts and self.survival.after(file).begun < 0:
             return ()
         said = f"{restarts + 1} starts" if restarts else "several starts"
-        past = [one for one in self.findings() if one.file == file and one.standing is Standing.PASSING]
+        of_file = [one for one in self.findings() if one.file == file]
+        past = [one for one in of_file if one.standing is Standing.PASSING]
+        lasts = any(one.standing is Standing.EARLIER for one in of_file)
         return (
-            f"the log tells of {said} of the program; what counts is the last one",
+            f"the log tells of {said} of the program" + ("" if lasts else "; what counts is the last one"),
             *(f"{one.place}(an earlier start) {one.line}" for one in past[:1]),
         )
 

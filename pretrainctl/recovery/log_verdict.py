@@ -96,7 +96,7 @@ def _confidence(reading: LogReading, cause: Finding, *, guessed: bool) -> Confid
     standing = reading.standing(cause)
     if standing in _WEAK:
         return "low"
-    unsure = guessed or standing is Standing.LINGERING or not reading.is_order_known(cause)
+    unsure = guessed or standing in {Standing.LINGERING, Standing.EARLIER} or not reading.is_order_known(cause)
     return "medium" if unsure and cause.signature.confidence == "high" else cause.signature.confidence
 
 

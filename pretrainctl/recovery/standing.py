@@ -22,6 +22,8 @@ _RESTART = re.compile(
 )
 _OF_SLURM = {"time_limit", "preempted", "node_failure", "user_cancel"}
 """Classes that Slurm tells before it kills: the program may make a few more steps."""
+_LASTS = {"quota"}
+"""Classes of which the next starts die too, in other words: of a pointer that could not be moved, a file half there."""
 _CLOCKS = 5.0
 """Seconds by which the clocks of nodes may differ."""
 _MOST_SHAPES = 4096
@@ -31,15 +33,21 @@ class Standing(enum.IntEnum):
     """How much a line explains: the less, the higher.
 
     FIRM: nothing says that it was survived. LINGERING: hardware failed a few steps before the end. HANDLED: the line
-    itself says that it is dealt with. SURVIVED: two steps came after it. PASSING: no cause at all; survived and
-    handled, quoted, or of an earlier start of the program.
+    itself says that it is dealt with. SURVIVED: two steps came after it. EARLIER: of an earlier start of the program,
+    and so until a person acts. PASSING: no cause at all; survived and handled, quoted, or of an earlier start.
     """
 
     FIRM = 0
     LINGERING = 1
     HANDLED = 2
     SURVIVED = 3
-    PASSING = 4
+    EARLIER = 4
+    PASSING = 5
+
+    @classmethod
+    def of_an_earlier_start(cls, signature: Signature) -> Standing:
+        """That of a line which an earlier start of the program printed."""
+        return cls.EARLIER if signature.failure_class in _LASTS and signature.weight == "root" else cls.PASSING
 
 
 class Survival:
@@ -88,7 +96,7 @@ class Survival:
             return Standing.FIRM
         after = self.after(file)
         if place < after.begun:
-            return Standing.PASSING
+            return Standing.of_an_earlier_start(signature)
         if signature.meaning in LOSS_IS_NAN:
             return Standing.PASSING if place < after.sound else Standing.FIRM
         manner = self._manner(signature, raw, shape)

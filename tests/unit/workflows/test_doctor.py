@@ -520,3 +520,23 @@ def test_bad_input(call, arguments: list[str], says: str) -> None:
     assert (status, out) == (2, "")
     assert says in err
     assert "hint: " in err
+
+
+def test_a_quota_of_an_earlier_start_is_why_the_later_ones_die_of_what_it_left(tmp_path: Path) -> None:
+    again = (
+        "restored from ckpt/LATEST -> epoch_0_step_599\nstep 600 | loss 2.2\nstep 601 | loss 2.2\nstep 699 | loss 2.1\n"
+        "[rank0]: FileExistsError: Checkpoint directory ckpt/epoch_0_step_699 already exists\n"
+    )
+    log = tmp_path / "train.out"
+    log.write_text(
+        "step 697 | loss 2.1\nstep 698 | loss 2.1\nstep 699 | loss 2.1\n"
+        "OSError: [Errno 122] Disk quota exceeded: 'ckpt/.LATEST.tmp'\n" + 2 * again
+    )
+    found = examine_logs([log])
+    assert (found.failure_class, found.confidence) == ("quota", "medium")
+    log.write_text(again)
+    assert examine_logs([log]).failure_class == "application_error"
+    log.write_text(
+        "OSError: [Errno 122] Disk quota exceeded: 'a'\n" + again + "torch.OutOfMemoryError: CUDA out of memory.\n"
+    )
+    assert examine_logs([log]).failure_class == "gpu_oom", "a root of the last start explains more"
