@@ -29,8 +29,10 @@ _MOST_NAMES = 4096
 _EACH_LINE_COUNTS = {"collective_timeout", "node_failure", "host_oom"}
 """Classes in which each line may name another culprit."""
 _DIGITS = dict.fromkeys(map(ord, "0123456789"))
-_NUMBERED = ("Errno", "Xid", "errno")
-"""Words with which the numbers of a line tell what it means."""
+_ERRNO = re.compile(r"rrno\D{0,8}(\d+)")
+_ENOUGH = 1000
+"""Copies of a line after which the text before one is searched no more for a time: it costs the most, and a cascade has
+millions."""
 _EXIT = re.compile(r"error: ([\w.-]+): tasks? ([\d,-]+): (?:Exited|Segmentation)")
 """How srun says that a task ended by itself; those that it says were killed or aborted followed another one."""
 _HANG_SLACK = 60.0
@@ -121,7 +123,7 @@ class LogReading:
         place = number if place is None else place
         if self.survival.is_restart(raw, file, place):
             self._begin_anew(file)
-        shape = raw.translate(_DIGITS)
+        shape = _shape_of(raw)
         signature = self._signature_of(raw, shape, stepped=self.stepped)
         if signature is not None and signature.start_only and self.survival.stepped_before(file, place):
             signature = self._signature_of(raw, shape, stepped=True)
@@ -147,7 +149,9 @@ class LogReading:
         waits = signature.failure_class == "collective_timeout" and standing is Standing.FIRM
         if file in tally.firsts and not waits:
             return
-        moment = read_moment(line.text, self.year) or read_moment(before(), self.year)
+        moment = read_moment(line.text, self.year)
+        if moment is None and tally.count <= _ENOUGH:
+            moment = read_moment(before(), self.year)
         if waits:
             self.collectives.add(spoke, line.text, moment.seconds if moment else None)
         self._files.setdefault(file, len(self._files))
@@ -184,10 +188,9 @@ class LogReading:
 
     def _signature_of(self, raw: str, shape: str, *, stepped: bool) -> Signature | None:
         """The first entry that fits. A cascade is one line in a thousand copies, but for its numbers: it is looked up
-        once, unless it holds numbers that mean something."""
+        once."""
         key = (shape, stepped)
-        known = key in self._shapes and not any(word in raw for word in _NUMBERED)
-        if not known:
+        if key not in self._shapes:
             if len(self._shapes) >= _MOST_NAMES:
                 self._shapes.clear()
             self._shapes[key] = next(
@@ -300,6 +303,14 @@ class LogReading:
             f"the log tells of {said} of the program" + ("" if lasts else "; what counts is the last one"),
             *(f"{one.place}(an earlier start) {one.line}" for one in past[:1]),
         )
+
+
+def _shape_of(raw: str) -> str:
+    """A line without its numbers, but for those that tell what it means."""
+    if "Xid" in raw:
+        return raw
+    shape = raw.translate(_DIGITS)
+    return f"{shape} {_ERRNO.findall(raw)}" if "rrno" in raw else shape
 
 
 def _is_echo(one: Finding) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,7 +106,7 @@ def scan_back(path: Path, texts: Sequence[str]) -> Iterator[tuple[int, str]]:
 
     A progress bar's states are lines of their own. No farther than 64 MiB: the end is what is asked for.
     """
-    words = [text.encode() for text in texts]
+    words = re.compile(b"|".join(re.escape(text.encode()) for text in texts))
     with path.open("rb", buffering=0) as file:
         end = file.seek(0, os.SEEK_END)
         farthest = max(0, end - _FARTHEST)
@@ -121,7 +122,7 @@ def scan_back(path: Path, texts: Sequence[str]) -> Iterator[tuple[int, str]]:
             at = start + len(block)
             for index in range(len(lines) - 1, 0 if start > farthest else -1, -1):
                 at -= len(lines[index])
-                if any(word in lines[index] for word in words):
+                if words.search(lines[index]):
                     yield at, lines[index][:_LONGEST].decode(errors="replace")
                 at -= 1
 
