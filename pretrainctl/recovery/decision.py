@@ -135,6 +135,8 @@ def decide(
     if forbidden is not None and (not pauses or times > len(pauses)):
         return forbidden
     exclude = left_out(diagnosis, history, rule)
+    if diagnosis.lasting and healthy_nodes - len(exclude) < needed_nodes:
+        exclude = ()  # the next job would stop at once: what is full is waited for here, on whichever node
     if course is Course.HAND_OVER:
         return Decision(Action.HAND_OVER, diagnosis.message, exclude)
     if course in _ONCE and times > max(1, len(pauses)):

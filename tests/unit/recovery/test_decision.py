@@ -146,6 +146,14 @@ def test_what_may_pass_is_waited_for_before_it_stops_the_chain(diagnosis, pauses
     assert ("until a person acts" if diagnosis.lasting else "3 times in a row") in found.reason
 
 
+@pytest.mark.parametrize(("healthy", "left_out"), [(3, ("node03",)), (2, ())])
+def test_a_full_disk_is_laid_on_its_node_only_where_a_spare_stands_in(healthy, left_out) -> None:
+    full = Diagnosis("filesystem", "the disk is full", nodes=("node03",), lasting=True)
+    twice = [RestartSummary(1, number, "filesystem", 0, 17, 5, nodes=("node03",)) for number in range(2)]
+    found = decide(full, twice, RULE, healthy_nodes=healthy, needed_nodes=2)
+    assert (found.action, found.pause, found.exclude) == (Action.RESTART_HERE, 120, left_out)
+
+
 def test_a_step_that_slurm_refuses_is_tried_again_with_growing_pauses_and_then_handed_over() -> None:
     refused = Diagnosis("boot_failure", "Slurm could not begin the step", confidence="low")
     history = restarts(("node_failure", 60, 60))
