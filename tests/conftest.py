@@ -21,11 +21,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "xdist_group(name): run by one worker, where there are several")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With several workers, one has all tests on the real Slurm: they share a machine."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Among several workers, one begins with all tests on the real Slurm, which share a machine and wait most of the
+    time; the tests of another file stay together, for what their fixtures cost."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: item.path.parent != SLURM)
     for item in items:
-        if item.path.parent == SLURM:
-            item.add_marker(pytest.mark.xdist_group("slurm"))
+        item.add_marker(pytest.mark.xdist_group("slurm" if item.path.parent == SLURM else str(item.path)))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
