@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,16 +19,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "every_stage(reason): run with --every-stage alone")
-    config.addinivalue_line("markers", "xdist_group(name): run by one worker, where there are several")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Among several workers, one begins with all tests on the real Slurm, which share a machine and wait most of the
-    time; the tests of another file stay together, for what their fixtures cost."""
+    """Among several workers, one begins with the tests on the real Slurm: they take the longest."""
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: item.path.parent != SLURM)
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group("slurm" if item.path.parent == SLURM else str(item.path)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """One worker has all tests on the real Slurm, which share a machine and mostly wait; else a file stays together."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "slurm" if nodeid.startswith("tests/sandbox/") else nodeid.partition("::")[0]
+
+    config.option.loadscopereorder = False
+    return ByFile(config, log)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
