@@ -100,6 +100,11 @@ class Case:
                 if index in over or not alive or index != (restarts or [None])[0]:
                     yield owner, index
 
+    def was_overcome(self, owner: AttemptRecord, found: Finding) -> bool:
+        """Whether it ended because a person wished it, and `resume` went on since: that is no failure."""
+        wished = found.failure_class in {FailureClass.STOPPED.value, FailureClass.USER_CANCEL.value}
+        return wished and owner.attempt <= self.state.resumed_after
+
     def examine(self, owner: AttemptRecord, restart: int | None, *, named: bool = False) -> Finding | None:
         """How it ended; None for an attempt that only saw that there was nothing to do, unless it was `named`."""
         told = self._of(owner.attempt)

@@ -355,3 +355,22 @@ def test_an_attempt_that_had_no_claim_says_so(run: Run) -> None:
     assert found.message == "no training was started: attempt 1 owns the run: its job 7 is alive"
     with pytest.raises(RunError, match="attempt 1 has ended yet"):
         examine_run("a", 1)
+
+
+@pytest.mark.parametrize("ends", ENDS[:2])
+def test_a_stop_that_was_resumed_from_is_no_failure_of_a_run_that_finished(
+    run: Run, ends: Callable[[Run], None]
+) -> None:
+    ends(run)
+    run.says(7, *CANCELLED)
+    look("a")
+    run.event("resume_requested", "resume asked for")
+    run.queue(9)
+    run.attempt(2, 9)
+    run.train(2, end=End("reached", 5, 5, "global_step5", "", 3.0))
+    run.ended("finished", "the target was reached at step 5", "finish", 2)
+    run.event("finished", "the target was reached at step 5", 2)
+    run.says(9, *DONE)
+    found, where = run.told()
+    assert (found.failure_class, found.attempt, where.phase) == ("finished", 2, "finished")
+    assert examine_run("a", 1).failure_class == "user_cancel", "of the attempt itself it is the truth"
