@@ -79,9 +79,9 @@ def main() -> None:
             code = app(prog_name="pretrainctl", standalone_mode=False)
             sys.stdout.flush()
         sys.exit(code if isinstance(code, int) else 0)
-    except typer.Abort:
+    except typer.Abort as error:
         print("nothing was done", file=sys.stderr)
-        sys.exit(1)
+        sys.exit(130 if isinstance(error.__context__, KeyboardInterrupt) else 1)
     except _USAGE_ERROR as error:
         _fail_usage(error)
     except PretrainctlError as error:

@@ -19,7 +19,7 @@ from pretrainctl.workflows.look_back import expected_checkpoint, steps_of
 
 __all__ = ["WayBack", "find_way_back"]
 
-_TAG = re.compile(r"(?:global_step)?([0-9]{1,18})")
+_TAG = re.compile(r"global_step(0|[1-9][0-9]{0,17})|([0-9]{1,18})")
 _NAMED = 5
 
 
@@ -36,11 +36,16 @@ class WayBack:
     @property
     def cost(self) -> str:
         """What it costs, in words."""
-        steps = f"from step {self.from_step} back to {self.tag}: {self.from_step - self.step} steps are done again"
+        steps = f"from step {self.from_step} back to {self.tag}: {self._again}"
         if not self.newer:
             return steps
         verb = "is" if len(self.newer) == 1 else "are"
         return f"{steps}, and {_list(self.newer)} {verb} set aside in {self.directory / QUARANTINE}"
+
+    @property
+    def _again(self) -> str:
+        count = self.from_step - self.step
+        return "1 step is done again" if count == 1 else f"{count} steps are done again"
 
     def take(self, run: RunFolder) -> None:
         """Record it, so that no gate takes one of the newer tags, and move these into quarantine. No job may be queued.
@@ -49,7 +54,7 @@ class WayBack:
         interruption is a line of checkpoints without a gap.
         """
         reason = f"a person went back to {self.tag}"
-        said = f"{reason} from step {self.from_step}: {self.from_step - self.step} steps are done again"
+        said = f"{reason} from step {self.from_step}: {self._again}"
         behind = [RefusedTag(tag, reason, stamp_of(self.directory, tag), "person") for tag in self.newer]
         data = {"back_to": self.tag, "back_to_step": self.step, "from_step": self.from_step, "behind": behind}
         ledger.append(run.path, "went_back", said, data=data)
@@ -66,7 +71,7 @@ def find_way_back(run: RunFolder, layout: CheckpointLayout, wanted: str) -> WayB
     directory, name = layout.directory, run.record.name
     match = _TAG.fullmatch(wanted.strip())
     names = tags(directory)
-    tag = f"global_step{int(match[1])}" if match else wanted
+    tag = f"global_step{int(match[1] or match[2])}" if match else wanted
     listed = f"there are {_list(names)}" if names else "there is none at all"
     found = inspect(directory, tag, layout, older=names[names.index(tag) + 1 :]) if tag in names else None
     if found is None:

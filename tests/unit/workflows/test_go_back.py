@@ -36,6 +36,7 @@ def save(folder: Path, step: int, *, ranks: int = 2) -> None:
     """A tag as the quickstart on the sandbox saves it: ZeRO 2, fp32, two ranks."""
     tag = folder / f"global_step{step}"
     tag.mkdir(parents=True)
+    (tag / "state.json").write_text(f'{{"step": {step}}}')
     torch.save({"module": torch.zeros(8), "dp_world_size": ranks}, tag / "mp_rank_00_model_states.pt")
     for rank in range(ranks):
         torch.save({"fp32": torch.ones(64)}, tag / f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt")
