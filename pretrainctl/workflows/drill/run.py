@@ -18,7 +18,7 @@ from pretrainctl.units import show_duration
 from pretrainctl.workflows import sandbox as sandboxes
 from pretrainctl.workflows.drill.fault import Fault
 from pretrainctl.workflows.drill.faults import FAULTS
-from pretrainctl.workflows.drill.place import STEPS, Place, at_cluster, at_sandbox, find_site
+from pretrainctl.workflows.drill.place import EVERY, STEPS, Place, at_cluster, at_sandbox, find_site
 from pretrainctl.workflows.drill.scene import Scene, SkippedError, UnmetError
 from pretrainctl.workflows.drill.verdict import Record, Row, judge, measure, resumed, told_as
 from pretrainctl.workflows.interrupted import uninterrupted
@@ -165,6 +165,7 @@ def _judged(scene: Scene, fault: Fault, problems: list[str], expected_weights: s
         damaged=frozenset(scene.damaged),
         queued=scene.jobs(),
         target=STEPS,
+        every=EVERY,
         weights=_weights(scene),
         expected_weights=expected_weights,
     )

@@ -66,6 +66,7 @@ def record(folder: Path, *, first: int = 11, gate: int = 10) -> Record:
         series=series,
         struck=STRUCK,
         target=20,
+        every=10,
         weights="a",
         expected_weights="a",
     )
@@ -116,6 +117,13 @@ def test_a_resume_elsewhere_than_after_the_last_complete_checkpoint(tmp_path: Pa
     assert problems[0] == (
         f"attempt 1, restart 1 began with step {first}; the last complete checkpoint was that of step 10"
     )
+
+
+def test_a_save_that_was_whole_before_its_line_was_written(tmp_path: Path) -> None:
+    """A node may fall silent between the last shard of step 14 and the line that says that it is saved."""
+    found = record(tmp_path, first=15, gate=14)
+    assert judge(replace(found, every=7), NODE) == []
+    assert judge(found, NODE) != []
 
 
 def test_a_stop_must_have_its_class(tmp_path: Path) -> None:
