@@ -162,6 +162,7 @@ def _bare_wait(batch: Batch) -> Iterator[Hit]:
 
     Nothing is said of a loop that starts several, nor where a status is noted or anything behind it may fail.
     """
+    yield from _bare_wait_of_task(batch)
     long = long_commands(batch)
     runs = [place for command in long for _, place in batch.runs(command)]
     if not runs or any(not place.background or place.loop or place.guarded for place in runs):
@@ -171,7 +172,8 @@ def _bare_wait(batch: Batch) -> Iterator[Hit]:
         return
     waits = [each for each in batch.commands if each.name == "wait"]
     behind = batch.commands[batch.commands.index(long[-1]) :]
-    bare = next((each for each in behind if each.values == ("wait",) and not each.place.background), None)
+    functions = {"", long[-1].place.function}
+    bare = next((each for each in behind if each.values == ("wait",) and each.place.function in functions), None)
     if bare is None or any(len(each.values) > 1 for each in waits):
         return
     started, waited = min(place.statement for place in runs), bare.place.statement
@@ -192,6 +194,23 @@ def _bare_wait(batch: Batch) -> Iterator[Hit]:
         )
 
 
+def _bare_wait_of_task(batch: Batch) -> Iterator[Hit]:
+    """The body of `bash -c` in a task, whose last command it is."""
+    for launch in batch.launches:
+        if launch.body is None or "$?" in launch.body.value:
+            continue
+        inner = bash.read(batch.resolve(launch.body.value, launch.command.line)).commands
+        trainings = [each for each in inner if launcher(each.values) or python_script(each.values)]
+        waits = [each.values for each in inner if each.name == "wait"]
+        kept = any(not each.place.background or each.place.guarded or each.place.loop for each in trainings)
+        if trainings and not kept and inner[-1].values == ("wait",) and set(waits) == {("wait",)}:
+            yield (
+                launch.command.line,
+                "a bare wait returns 0 whatever became of the training: a task that failed ends well, and its step too",
+                'wait "$pid" with the pid from $! as the last command of the body',
+            )
+
+
 def _reads(assignment: Assignment) -> bool:
     return assignment.value is not None and assignment.value.value == "$?"
 
@@ -207,7 +226,9 @@ def _status_only_read(batch: Batch) -> Iterator[Hit]:
     """
     if any("exit" in handler(batch, trap) for trap in traps(batch, "EXIT")):
         return
-    for command in long_commands(batch)[-1:]:
+    long = long_commands(batch)
+    follow = [each for each in long if _ON_SUCCESS.match(batch.script.statements[each.place.statement].text)]
+    for command in [each for each in long if each not in follow][-1:]:
         place = command.place
         inner = place.guarded or place.function or place.loop or place.background or place.conditional
         rest = batch.script.statements[place.statement + 1 :]
@@ -221,7 +242,12 @@ def _status_only_read(batch: Batch) -> Iterator[Hit]:
         text = re.sub(r"(\d|&)?>+\s*(/dev/null|&\d)", "", "\n".join(each.text for each in rest))
         tests = any(each.text.startswith(_TESTS) for each in rest)
         leaves = any(_exits_by_branch(each) for each in after)
-        if not tests and not leaves and ">" not in text and all(_drops(each) or _in_condition(each) for each in after):
+        if (
+            not tests
+            and not leaves
+            and ">" not in text
+            and all(_drops(each) or _in_condition(each) or each in follow for each in after)
+        ):
             yield (
                 command.line,
                 (
@@ -230,6 +256,12 @@ def _status_only_read(batch: Batch) -> Iterator[Hit]:
                 ),
                 'status=$? right after it, and exit "$status" at the end',
             )
+
+
+_ON_SUCCESS = re.compile(
+    r"if\s+(?:\[\[?|\(\(|test)\s+[\"']?\$?\{?[\w?]+\}?[\"']?\s+(?:-eq|==?)\s+0\b(?!.*\b(?:else|elif)\b)", re.DOTALL
+)
+"""An `if` whose only branch follows a success."""
 
 
 def _exits_by_branch(command: Command) -> bool:

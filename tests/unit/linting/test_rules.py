@@ -891,7 +891,7 @@ GENERAL = [
             (4, "screen -dmS t ./train.sh\nexec 2>&1\n", "screen -ls\n./train.sh\n"),
             (4, "bash start_workers.sh &\n", "bash start_workers.sh\n"),
             (4, "eval 'srun -K1 python a.py' &\n", "trap 'wait; touch END' EXIT\nsrun -K1 python a.py &\n"),
-            (4, "srun -K1 bash -c 'python a.py &'\n", "srun -K1 bash -c 'python a.py & wait'\n"),
+            (4, "srun -K1 bash -c 'python a.py &'\n", "srun -K1 bash -c 'python a.py & wait $!'\n"),
             (4, "(srun -K1 python a.py &)\n", "(srun -K1 python a.py & wait $!)\n"),
         )
     ),
@@ -1021,6 +1021,16 @@ GENERAL = [
                 "srun -K1 python a.py &\nwait\n",
                 "srun -K1 -n1 ray start --block &\npython driver.py; rc=$?\nwait\nexit $rc\n",
             ),
+            (
+                4,
+                "srun -K1 bash -c './dcgm.sh & python a.py & wait'\n",
+                "srun -K1 bash -c './dcgm.sh & python a.py & wait $!'\n",
+            ),
+            (
+                4,
+                'srun -K1 bash -c "torchrun --nnodes=2 --rdzv_backend=c10d a.py & wait"\n',
+                'srun -K1 bash -c "./dcgm.sh & torchrun --nnodes=2 --rdzv_backend=c10d a.py"\n',
+            ),
         )
     ),
     *(
@@ -1041,6 +1051,14 @@ GENERAL = [
             ("if test $? -eq 0; then touch DONE; fi\n", "exit $?\n"),
             ("if [ $? -eq 0 ]; then date; fi; exit $?\n", "if [ $? -eq 0 ]; then date; else exit; fi\n"),
             ("rc=$?\n", "rc=$?\nif [ $rc -ne 0 ]; then fail; fi\n"),
+            (
+                "if [ $? -eq 0 ]; then srun -K1 python eval.py; fi\n",
+                "if [ $? -ne 0 ]; then srun -K1 python again.py; fi\n",
+            ),
+            (
+                'rc=$?\nif [[ "$rc" == 0 ]]; then\n  srun -K1 python eval.py\nfi\n',
+                'rc=$?\nif [[ "$rc" == 0 ]]; then\n  srun -K1 python eval.py\nelse exit 1; fi\n',
+            ),
         )
     ),
     *(
