@@ -34,6 +34,7 @@ _MOST_RUNS = 200
 _SHELLS = ("bash", "sh", "dash", "zsh")
 _DEFAULT = re.compile(r"\$\{\w+:?[-=]([\w./ -]*)\}")
 """A program that a variable may replace, `${SRUN:-srun}`."""
+_SUBSTITUTION = re.compile(r"\$\((?!\()[^()]*(?:\([^()]*\)[^()]*)*\)|`[^`]*`")
 _VARIABLE = re.compile(r"\$(?:\{(\w+)(?:\[[@*]\])?\}|(\w+))")
 
 
@@ -294,7 +295,12 @@ def _filled(text: str, known: dict[str, str]) -> str:
 
 
 def _shell_split(text: str) -> list[str]:
+    """The words of a text; what `$(...)` puts in is one, however many it is written in."""
+    inner = _SUBSTITUTION.findall(text)
+    text = _SUBSTITUTION.sub("\0", text)
     try:
-        return shlex.split(text)
+        words = shlex.split(text)
     except ValueError:
-        return text.split()
+        words = text.split()
+    held = iter(inner)
+    return [re.sub("\0", lambda _: next(held, ""), word) for word in words]

@@ -7,11 +7,16 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from pretrainctl.linting.options import read_options
+from pretrainctl.linting.options import SBATCH, read_options
 
 __all__ = ["Directive", "Header", "read_header"]
 
 _NEARLY = re.compile(r"\s*#(?:\s*SBATCH|(?i:sbatch))(\s+-.*)")
+_MISSPELT = re.compile(
+    r"\s*#\s*([A-Z]{3,9}|S(?i:[ab]{1,2}[tch]{1,4})|s(?:b?at?c?h|ba?tch|bac[th]{2}|abtch|batc))(\s+-.*)"
+)
+"""In capital letters, or small ones that are no English word: `# watch -n 1` and `# patch -p1` are comments."""
+_MOST_EDITS = 2
 
 
 @dataclass(frozen=True)
@@ -34,7 +39,7 @@ class Header:
     words: tuple[tuple[int, tuple[str, ...]], ...]
     """Every line that sbatch reads, in words."""
     nearly: tuple[Directive, ...]
-    """Options of lines that look like `#SBATCH` and are comments: a blank in front or inside, small letters."""
+    """Options of lines meant as `#SBATCH` that are comments: a blank in front or inside, small letters, misspelt."""
 
 
 def read_header(lines: Sequence[str], comments: Iterable[int]) -> Header:
@@ -47,7 +52,7 @@ def read_header(lines: Sequence[str], comments: Iterable[int]) -> Header:
     component = 0
     for number in comments:
         line = lines[number - 1]
-        read, close = line.startswith("#SBATCH"), _NEARLY.fullmatch(line)
+        read, close = line.startswith("#SBATCH"), _nearly(line)
         if first is not None and number > first:
             late += [number] if read else []
         elif read:
@@ -58,10 +63,31 @@ def read_header(lines: Sequence[str], comments: Iterable[int]) -> Header:
             spoken.append((number, tuple(words)))
             directives += [] if component else _options(number, words)
         elif close:
-            words = _words(close[1])
+            words = _words(close)
             if read_options(words, command="sbatch")[1] == len(words):  # else a command that the comment tells of
                 nearly += _options(number, words)
     return Header(tuple(directives), tuple(late), tuple(spoken), tuple(nearly))
+
+
+def _nearly(line: str) -> str | None:
+    """The options of a line that was meant as a directive and is a comment; None of another line."""
+    if same := _NEARLY.fullmatch(line):
+        return same[1]
+    misspelt = _MISSPELT.fullmatch(line)
+    if misspelt is None or not 0 < _edits(misspelt[1].upper(), "SBATCH") <= _MOST_EDITS:
+        return None
+    names = read_options(_words(misspelt[2]), command="sbatch")[0]
+    return misspelt[2] if names and all(name in SBATCH for name in names) else None
+
+
+def _edits(word: str, meant: str) -> int:
+    """Letters to put in, take out or replace until one word is the other."""
+    row = list(range(len(meant) + 1))
+    for at, letter in enumerate(word, 1):
+        last, row = row, [at]
+        for index, other in enumerate(meant):
+            row.append(min(last[index] + (letter != other), last[index + 1] + 1, row[index] + 1))
+    return row[-1]
 
 
 def _words(text: str) -> list[str]:

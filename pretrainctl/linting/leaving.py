@@ -1,4 +1,4 @@
-"""Trainings that a script leaves: in the background at its end, or after tries that all failed."""
+"""Trainings that a script leaves: in the background at its end, after tries that failed, or without their status."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pretrainctl.linting.batch import Batch
 from pretrainctl.linting.ending import ends_on_failure, ends_well, handler, long_commands, traps
 from pretrainctl.linting.findings import Hit, Rule
 from pretrainctl.linting.programs import launcher, python_script
-from pretrainctl.linting.script import Command, Place
+from pretrainctl.linting.script import Assignment, Command, Place
 
 __all__ = ["RULES"]
 
@@ -145,8 +145,137 @@ def _notes(batch: Batch, place: Place, line: int, text: str, function: str) -> b
     return kept or tested or re.search(r"\$\{?\?|PIPESTATUS|\b(exit|return|scancel)\b", whole) is not None
 
 
+_MOVING = frozenset(
+    {"sbatch", "cp", "mv", "rm", "mkdir", "ln", "touch", "cat", "ls", "tar", "rsync", "sync", "chmod", "cd", "disown"}
+    | {"squeue", "sacct", "sstat", "seff", "nvidia-smi"}
+)
+"""Commands that follow a training and end well whatever became of it; the next job is no sign of success."""
+
+
+def _drops(command: Command) -> bool:
+    """Whether a command hands on no status of a training that ended before the one in front of it."""
+    return ends_well(command) or command.name in _MOVING or command.place.substitution
+
+
+def _bare_wait(batch: Batch) -> Iterator[Hit]:
+    """A bare `wait` returns 0 whatever became of the processes. Source: bash(1), wait; seen as COMPLETED.
+
+    Nothing is said of a loop that starts several, nor where a status is noted or anything behind it may fail.
+    """
+    yield from _bare_wait_of_task(batch)
+    long = long_commands(batch)
+    runs = [place for command in long for _, place in batch.runs(command)]
+    if not runs or any(not place.background or place.loop or place.guarded for place in runs):
+        return
+    held = (*traps(batch, "EXIT"), *traps(batch, "CHLD"))
+    if any(re.search(r"\b(exit|wait)\b", handler(batch, trap)) for trap in held):
+        return
+    waits = [each for each in batch.commands if each.name == "wait"]
+    behind = batch.commands[batch.commands.index(long[-1]) :]
+    functions = {"", long[-1].place.function}
+    bare = next((each for each in behind if each.values == ("wait",) and each.place.function in functions), None)
+    if bare is None or any(len(each.values) > 1 for each in waits):
+        return
+    started, waited = min(place.statement for place in runs), bare.place.statement
+    noted = "\n".join(each.text for each in batch.script.statements[started : waited + 1])
+    others = [each for each, words in batch.programs if each not in long and (launcher(words) or python_script(words))]
+    if re.search(r"\$\{?\?.*>|\w=\$\{?\?|PIPESTATUS", noted) or any(not each.place.background for each in others):
+        return
+    zero = {f"${each.name}" for each in batch.script.assignments if each.place.statement == waited + 1 and _reads(each)}
+    after = behind[behind.index(bare) + 1 :]
+    ends = [re.sub(r"[{}]", "", " ".join(each.values[1:])) in zero and each.name == "exit" for each in after]
+    rest = batch.script.statements[waited + 1 :]
+    lost = all(end or _drops(each) for end, each in zip(ends, after, strict=True) if not each.place.function)
+    if lost and not any(each.text.startswith(_TESTS) for each in rest):
+        yield (
+            bare.line,
+            "a bare wait returns 0 whatever became of the training: a failed one ends as COMPLETED 0:0",
+            'wait "$pid" with the pid of each from $!, and exit with the status that it returns',
+        )
+
+
+def _bare_wait_of_task(batch: Batch) -> Iterator[Hit]:
+    """The body of `bash -c` in a task, whose last command it is."""
+    for launch in batch.launches:
+        if launch.body is None or "$?" in launch.body.value:
+            continue
+        inner = bash.read(batch.resolve(launch.body.value, launch.command.line)).commands
+        trainings = [each for each in inner if launcher(each.values) or python_script(each.values)]
+        waits = [each.values for each in inner if each.name == "wait"]
+        kept = any(not each.place.background or each.place.guarded or each.place.loop for each in trainings)
+        if trainings and not kept and inner[-1].values == ("wait",) and set(waits) == {("wait",)}:
+            yield (
+                launch.command.line,
+                "a bare wait returns 0 whatever became of the training: a task that failed ends well, and its step too",
+                'wait "$pid" with the pid from $! as the last command of the body',
+            )
+
+
+def _reads(assignment: Assignment) -> bool:
+    return assignment.value is not None and assignment.value.value == "$?"
+
+
+_TESTS = ("[", "((", "!", "test ", "(", "case")
+"""How a statement begins that may fail by what it finds."""
+
+
+def _status_only_read(batch: Batch) -> Iterator[Hit]:
+    """An `if` whose branch is not taken ends with 0, and a taken one as its last command. Source: bash(1).
+
+    Nothing is said where anything behind the training may fail, leaves the script or notes the status in a file.
+    """
+    if any("exit" in handler(batch, trap) for trap in traps(batch, "EXIT")):
+        return
+    long = long_commands(batch)
+    follow = [each for each in long if _ON_SUCCESS.match(batch.script.statements[each.place.statement].text)]
+    for command in [each for each in long if each not in follow][-1:]:
+        place = command.place
+        inner = place.guarded or place.function or place.loop or place.background or place.conditional
+        rest = batch.script.statements[place.statement + 1 :]
+        if inner or command.name == "exec" or not rest or ends_on_failure(batch, command.line):
+            continue
+        after = [each for each in batch.commands if each.place.statement > place.statement]
+        first = next((each for each in after if each.place.statement == place.statement + 1), None)
+        read = re.search(r"\$\{?(\?|PIPESTATUS)", rest[0].text)
+        if not read or (first and first.name == "exit"):
+            continue
+        text = re.sub(r"(\d|&)?>+\s*(/dev/null|&\d)", "", "\n".join(each.text for each in rest))
+        tests = any(each.text.startswith(_TESTS) for each in rest)
+        leaves = any(_exits_by_branch(each) for each in after)
+        if (
+            not tests
+            and not leaves
+            and ">" not in text
+            and all(_drops(each) or _in_condition(each) or each in follow for each in after)
+        ):
+            yield (
+                command.line,
+                (
+                    f"line {rest[0].line} reads the status of the training and nothing ends the script with it: a "
+                    "failed training ends as COMPLETED 0:0"
+                ),
+                'status=$? right after it, and exit "$status" at the end',
+            )
+
+
+_ON_SUCCESS = re.compile(
+    r"if\s+(?:\[\[?|\(\(|test)\s+[\"']?\$?\{?[\w?]+\}?[\"']?\s+(?:-eq|==?)\s+0\b(?!.*\b(?:else|elif)\b)", re.DOTALL
+)
+"""An `if` whose only branch follows a success."""
+
+
+def _exits_by_branch(command: Command) -> bool:
+    return command.name == "exit" and command.place.conditional and command.values != ("exit", "0")
+
+
+def _in_condition(command: Command) -> bool:
+    return command.name == "test" and command.place.excused
+
+
 RULES = (
     Rule("training-left-behind", "error", _training_left_behind),
     Rule("tries-lost", "error", _tries_lost),
+    Rule("bare-wait", "error", _bare_wait),
+    Rule("status-only-read", "error", _status_only_read),
 )
 """How trainings are left."""

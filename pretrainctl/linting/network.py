@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pretrainctl.linting.batch import Batch
 from pretrainctl.linting.findings import Hit, Rule
 from pretrainctl.linting.programs import launcher
+from pretrainctl.linting.script import Word
 from pretrainctl.linting.variables import Setting, settings
 from pretrainctl.units import show_duration
 
@@ -90,10 +91,50 @@ def _master_per_task(batch: Batch) -> Iterator[Hit]:
                 )
 
 
+_MOST_GPUS = 8
+"""GPUs of the largest nodes in common use: where the site is unknown, who asks for as many has no neighbour."""
+
+
+_EACH = r"S?RANDOM|BASHPID|PPID|HOSTNAME|EPOCHSECONDS|EPOCHREALTIME|SLURM_(?:PROCID|NODEID|LOCALID)|SLURMD_NODENAME|\$"
+"""Variables that differ from task to task."""
+_DRAWN = r"\((?:date|uuidgen|hostname|shuf|openssl|mktemp|od|head|tr)\b|\(\([^)]*\b(?:RANDOM|SRANDOM)\b"
+"""Substitutions that do."""
+
+
+def _rendezvous_per_task(batch: Batch) -> Iterator[Hit]:
+    """Nodes meet under one id and one port: those that a task draws for itself are another on each node.
+
+    Source: torch/distributed/run.py, --rdzv-id and --rdzv-endpoint; bash(1), RANDOM.
+    """
+    for launch in batch.launches:
+        body = launch.body
+        if body is None or launch.one_node or not batch.multi_node or "--standalone" in body.value:
+            continue
+        in_task = r"\\" if _put_in_here(body) else ""
+        drawn = rf"{in_task}\$(?:(?:{_EACH})(?!\w)|\{{(?:{_EACH})\b|{_DRAWN})"
+        text = re.sub(r"(?m)(^|\s)#.*", "", body.text)
+        named = re.findall(rf"(?<![\w-])(\w+)=[\"'\\]*[\w.:-]*{drawn}", text)
+        held = "".join(rf"|{in_task}\$\{{?{re.escape(name)}\b" for name in named)
+        option = r"--(rdzv[-_](?:id|endpoint)|master[-_]port)(?:=|\s+)|(?<![\w-])(MASTER_PORT|PET_RDZV_ID)="
+        found = re.search(rf"(?:{option})[\"'\\]*(?:[^\s\"']*?)(?:{drawn}{held})", text)
+        if found:
+            yield (
+                launch.command.line,
+                f"{found[1] or found[2]} is drawn in each task: the nodes wait for each other under different ones",
+                "one that all share, such as $SLURM_JOB_ID",
+            )
+
+
+def _put_in_here(body: Word) -> bool:
+    """Whether the batch shell puts variables into a body: double quotes, or a here-document with a plain end word."""
+    return not body.text.startswith("'") and (body.text.startswith(('"', "$")) or bool(body.expands))
+
+
 def _fixed_port(batch: Batch) -> Iterator[Hit]:
     """Two jobs whose first node is the same collide, where nodes are shared. Source: seen with fixed rendezvous ids."""
     profile = batch.profile
-    if "exclusive" in batch.options or (profile and (profile.request.exclusive or batch.gpus == profile.node.gpus > 0)):
+    gpus = profile.node.gpus if profile else _MOST_GPUS
+    if "exclusive" in batch.options or (profile and profile.request.exclusive) or (batch.gpus or 0) >= gpus > 0:
         return
     ports = [(line, value) for line, _, value in _numbers(batch, "MASTER_PORT")]
     told = {value for _, value in ports}
@@ -198,6 +239,7 @@ RULES = (
     Rule("master-is-local", "error", _master_is_local),
     Rule("master-is-a-list", "error", _master_is_a_list),
     Rule("master-per-task", "error", _master_per_task),
+    Rule("rendezvous-per-task", "error", _rendezvous_per_task),
     Rule("fixed-port", "warning", _fixed_port),
     Rule("ib-timeout-never", "warning", _ib_timeout_never),
     Rule("ib-retry-range", "warning", _ib_retry_range),

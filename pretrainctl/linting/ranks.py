@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pretrainctl.linting import script as bash
 from pretrainctl.linting.batch import Batch
 from pretrainctl.linting.findings import Hit, Rule
-from pretrainctl.linting.launching import option, reaches_others
+from pretrainctl.linting.launching import launches_per_node, option, reaches_others
 from pretrainctl.linting.programs import launcher, program, python_script
+from pretrainctl.linting.script import Command
 from pretrainctl.linting.variables import settings
 
 __all__ = ["RULES"]
@@ -159,9 +160,68 @@ def _allexport(values: tuple[str, ...]) -> bool:
     return values[:1] == ("set",) and ("allexport" in values or any(re.fullmatch(r"-\w*a\w*", each) for each in values))
 
 
+_MEETING = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE")
+"""Variables from which ranks learn how to meet; PyTorch reads them from the environment."""
+_TELLING = frozenset({"echo", "printf", "logger", "test", "["})
+"""Commands to which a variable is text."""
+
+
+def _unexported_rendezvous(batch: Batch) -> Iterator[Hit]:
+    """PyTorch's `env://` reads these from the environment, where a variable that is not exported is not.
+
+    Source: torch/distributed/rendezvous.py (_env_rendezvous_handler); bash(1), ENVIRONMENT. Nothing is said where the
+    shell puts the variable in somewhere, nor where a file that is read in may export it.
+    """
+    if any(_allexport(command.values) or _reads_in(command) for command in batch.script.commands):
+        return
+    exported = {each.name for each in batch.script.assignments if each.exported}
+    for launch in batch.trainings:
+        shown = " ".join((launch.options.get("export", ""), launch.body.value if launch.body else ""))
+        told = {each.name for each in launch.command.prefix} | set(re.findall(r"\w+", shown))
+        several = (batch.multi_node and not launch.one_node) or (launches_per_node(batch, launch) or 1) > 1
+        if not several or not any(map(_runs_python, launch.tasks)):
+            continue
+        for name in sorted(set(_MEETING) - exported - told - _put_in(batch)):
+            lone = [
+                each
+                for each in batch.script.assignments
+                if each.name == name and each.value and each.line <= launch.command.line and not each.exported
+            ]
+            if lone and not any(name in each.value.expands for each in lone if each.value):
+                yield (
+                    lone[-1].line,
+                    f"{name} is not exported, and no word of the script uses it: the tasks do not have it",
+                    f"export {name}",
+                )
+
+
+def _runs_python(words: tuple[str, ...]) -> bool:
+    """Whether a task is a Python program that nothing but its environment tells how to meet."""
+    started = program(words)
+    module = started[1:2] == ("-m",) and bool(re.match(r"(.*/)?python[0-9.]*$", started[0]))
+    return launcher(words) is None and (module or python_script(words) is not None)
+
+
+def _put_in(batch: Batch) -> set[str]:
+    """Variables that this shell puts into a word of a command, or into another variable."""
+    commands = [each for each in batch.script.commands if each.name not in _TELLING]
+    words = [word for each in commands for word in (*each.words, *([each.document] if each.document else []))]
+    words += [each.value for command in batch.script.commands for each in command.prefix if each.value]
+    words += [each.value for each in batch.script.assignments if each.value and each.name not in each.value.expands]
+    return {name for word in words for name in word.expands}
+
+
+def _reads_in(command: Command) -> bool:
+    """Whether it reads in a file that may export what the script then sets."""
+    return command.name in ("source", ".", "eval") and not re.search(
+        r"/activate$|conda|module|bashrc|profile", " ".join(command.values[1:2])
+    )
+
+
 RULES = (
     Rule("same-node-rank", "error", _same_node_rank),
     Rule("task-variable-on-batch-host", "error", _task_variable_on_batch_host),
     Rule("unexported-variable", "error", _unexported_variable),
+    Rule("unexported-rendezvous", "warning", _unexported_rendezvous),
 )
 """How tasks learn which one they are."""

@@ -38,7 +38,8 @@ def _late_directive(batch: Batch) -> Iterator[Hit]:
 
 
 def _not_a_directive(batch: Batch) -> Iterator[Hit]:
-    """Sbatch reads lines that begin with `#SBATCH`; a blank in front or inside makes a comment. Source: sbatch(1).
+    """Sbatch reads lines that begin with `#SBATCH`; a blank in front or inside, or
+    another spelling, makes a comment. Source: sbatch(1).
 
     `##SBATCH` is how people switch one off, and an option that is given elsewhere is one that was replaced.
     """

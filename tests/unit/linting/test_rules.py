@@ -365,7 +365,9 @@ GENERAL = [
         "master-is-local",
         JOB + "export MASTER_ADDR=127.0.0.1\n" + TRAIN,
         4,
-        JOB + "HEAD=x\nif [ $SLURM_NNODES = 1 ]; then MASTER_ADDR=127.0.0.1; else MASTER_ADDR=$HEAD; fi\n" + TRAIN,
+        JOB
+        + "H=x\nif [ $SLURM_NNODES = 1 ]; then MASTER_ADDR=127.0.0.1; else MASTER_ADDR=$H; fi\nexport MASTER_ADDR\n"
+        + TRAIN,
     ),
     (
         "master-is-local",
@@ -874,7 +876,7 @@ GENERAL = [
     *(
         ("training-left-behind", JOB + bad, line, JOB + good)
         for line, bad, good in (
-            (4, "srun -K1 python train.py &\n", "srun -K1 python train.py &\nwait\n"),
+            (4, "srun -K1 python train.py &\n", "srun -K1 python train.py &\nwait $!\n"),
             (4, "nohup srun -K1 python a.py > log 2>&1 &\necho started\n", "srun -K1 python a.py & wait $!\n"),
             (4, "srun -K1 python a.py & disown\nsleep 5\n", "srun -K1 python a.py &\nsleep 12h\n"),
             (4, "{ srun -K1 python a.py; } &\n", "{ srun -K1 python a.py; } &\ntail --pid=$! -f /dev/null\n"),
@@ -889,8 +891,8 @@ GENERAL = [
             (4, "screen -dmS t ./train.sh\nexec 2>&1\n", "screen -ls\n./train.sh\n"),
             (4, "bash start_workers.sh &\n", "bash start_workers.sh\n"),
             (4, "eval 'srun -K1 python a.py' &\n", "trap 'wait; touch END' EXIT\nsrun -K1 python a.py &\n"),
-            (4, "srun -K1 bash -c 'python a.py &'\n", "srun -K1 bash -c 'python a.py & wait'\n"),
-            (4, "(srun -K1 python a.py &)\n", "(srun -K1 python a.py & wait)\n"),
+            (4, "srun -K1 bash -c 'python a.py &'\n", "srun -K1 bash -c 'python a.py & wait $!'\n"),
+            (4, "(srun -K1 python a.py &)\n", "(srun -K1 python a.py & wait $!)\n"),
         )
     ),
     *(
@@ -982,6 +984,172 @@ GENERAL = [
                 "next() { sbatch --dependency=afterany:$SLURM_JOBID $0; }\nnext\n".replace("next() {", "next() {\n", 1),
                 "sbatch --dependency=afterok:$SLURM_JOB_ID loop.sh\n",
             ),
+        )
+    ),
+    *(
+        ("bare-wait", JOB + bad, line, JOB + good)
+        for line, bad, good in (
+            (5, "srun -K1 --wait=60 python a.py &\nwait\n", "srun -K1 --wait=60 python a.py &\nwait $!\n"),
+            (
+                6,
+                "srun -K1 -N1 python a.py &\nsrun -K1 -N1 python b.py &\nwait\n",
+                "srun -K1 -N1 python a.py &\nsrun -K1 -N1 python b.py &\nwait -n && wait -n\n",
+            ),
+            (
+                5,
+                "srun -K1 python a.py &\nwait\nrc=$?\nexit $rc\n",
+                "srun -K1 python a.py &\npid=$!\ndate\nwait $pid\nrc=$?\nwait\nexit $rc\n",
+            ),
+            (6, "set -e\nsrun -K1 python a.py &\nwait\ndate\n", "set -e\nsrun -K1 python a.py &\nwait\n[ -f DONE ]\n"),
+            (
+                6,
+                "run() { srun -K1 python a.py; }\nrun &\nwait\ncp -r out /archive\n",
+                "run() { srun -K1 python a.py || touch FAILED; }\nrun &\nwait\n[ ! -f FAILED ]\n",
+            ),
+            (
+                4,
+                "srun -K1 python a.py & wait; exit $?\n",
+                "(srun -K1 python a.py; echo $? > rc) & wait; exit $(cat rc)\n",
+            ),
+            (
+                5,
+                "{ srun -K1 python a.py; } &\nwait\nif [ $? -eq 0 ]; then sbatch next.sh; fi\n",
+                "trap 'wait $pid; exit $?' EXIT\n{ srun -K1 python a.py; } &\npid=$!\nwait\n",
+            ),
+            (
+                5,
+                "srun -K1 python a.py &\nwait\n",
+                "srun -K1 -n1 ray start --block &\npython driver.py; rc=$?\nwait\nexit $rc\n",
+            ),
+            (
+                4,
+                "srun -K1 bash -c './dcgm.sh & python a.py & wait'\n",
+                "srun -K1 bash -c './dcgm.sh & python a.py & wait $!'\n",
+            ),
+            (
+                4,
+                'srun -K1 bash -c "torchrun --nnodes=2 --rdzv_backend=c10d a.py & wait"\n',
+                'srun -K1 bash -c "./dcgm.sh & torchrun --nnodes=2 --rdzv_backend=c10d a.py"\n',
+            ),
+        )
+    ),
+    *(
+        ("status-only-read", JOB + TRAIN + bad, 4, JOB + TRAIN + good)
+        for bad, good in (
+            ("if [ $? -eq 0 ]; then sbatch next.sh; fi\n", "if [ $? -ne 0 ]; then exit 1; fi\n"),
+            ("if [[ $? -eq 0 ]]; then date; else echo failed; fi\n", "if [[ $? -eq 0 ]]; then date; else false; fi\n"),
+            (
+                "rc=$?; if [ $rc -ne 0 ]; then sbatch again.sh; fi\n",
+                "rc=$?; if [ $rc -ne 0 ]; then sbatch again.sh; fi; exit $rc\n",
+            ),
+            (
+                "rc=$?\nif (( rc )); then sbatch again.sh; fi\nexit 0\n",
+                "rc=$?\nif (( rc )); then date; fi\n(exit $rc)\n",
+            ),
+            ("rc=$?\necho ended with $rc\n", "rc=$?\necho ended with $rc\n[ $rc -eq 0 ]\n"),
+            ("echo status $? >&2\n", "echo $? > status\n"),
+            ("if test $? -eq 0; then touch DONE; fi\n", "exit $?\n"),
+            ("if [ $? -eq 0 ]; then date; fi; exit $?\n", "if [ $? -eq 0 ]; then date; else exit; fi\n"),
+            ("rc=$?\n", "rc=$?\nif [ $rc -ne 0 ]; then fail; fi\n"),
+            (
+                "if [ $? -eq 0 ]; then srun -K1 python eval.py; fi\n",
+                "if [ $? -ne 0 ]; then srun -K1 python again.py; fi\n",
+            ),
+            (
+                'rc=$?\nif [[ "$rc" == 0 ]]; then\n  srun -K1 python eval.py\nfi\n',
+                'rc=$?\nif [[ "$rc" == 0 ]]; then\n  srun -K1 python eval.py\nelse exit 1; fi\n',
+            ),
+        )
+    ),
+    *(
+        ("unexported-rendezvous", JOB + bad, 4, JOB + good)
+        for bad, good in (
+            ("MASTER_ADDR=$(hostname)\n" + TRAIN, "MASTER_ADDR=$(hostname)\nexport MASTER_ADDR\n" + TRAIN),
+            ("WORLD_SIZE=8\n" + TRAIN, "set -a\nWORLD_SIZE=8\n" + TRAIN),
+            ("MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))\n" + TRAIN, "WORLD_SIZE=8 " + TRAIN),
+            (
+                "MASTER_ADDR=$(hostname)\necho $MASTER_ADDR\nsrun -K1 singularity exec a.sif python -m train\n",
+                "MASTER_ADDR=$(hostname)\nsrun -K1 python a.py --head $MASTER_ADDR\n",
+            ),
+            (
+                "MASTER_ADDR=$(hostname)\nsrun -K1 bash -c 'python a.py'\n",
+                'MASTER_ADDR=$(hostname)\nsrun -K1 bash -c "MASTER_ADDR=$MASTER_ADDR python a.py"\n',
+            ),
+            (
+                "MASTER_ADDR=$(hostname)\nsource venv/bin/activate\n" + TRAIN,
+                "source env.sh\nMASTER_ADDR=$(hostname)\n" + TRAIN,
+            ),
+            ("MASTER_ADDR=$(hostname)\n" + TRAIN, "MASTER_ADDR=$(hostname)\nsrun -K1 -N1 -n1 python a.py\n"),
+            (
+                "WORLD_SIZE=8\nsrun -K1 --export=ALL,MASTER_PORT python a.py\n",
+                "WORLD_SIZE=8\nsrun -K1 --export=ALL,WORLD_SIZE=$WORLD_SIZE python a.py\n",
+            ),
+            ("WORLD_SIZE=8\n" + TRAIN, "MASTER_ADDR=${MASTER_ADDR:-$(hostname)}\n" + TRAIN),
+        )
+    ),
+    *(
+        ("typeset-sign", JOB + bad, line, JOB + good)
+        for line, bad, good in (
+            (4, "srun -K1 python a.py \u2013-resume\n", "srun -K1 python a.py --title 'a \u2013-b'\n"),
+            (4, "srun -K1 python a.py -\u2013resume\n", "srun -K1 python a.py --pages 1\u20135 -\u2013-\n"),
+            (4, "srun -K1 bash -c 'python a.py \u2013-x'\n", "srun -K1 bash -c 'python a.py --t \"\u2014b\"'\n"),
+            (
+                5,
+                "A=(--x 1\n\u2013-y)\nsrun -K1 python a.py ${A[@]}\n",
+                "A=(--x 1 # \u2013-y\n)\nsrun -K1 python a.py ${A[@]}\n",
+            ),
+            (4, 'A="-x \u2013-y"\nsrun -K1 python a.py $A\n', 'A="-x \u2013-y"\nsrun -K1 python a.py --title "$A"\n'),
+        )
+    ),
+    *(
+        ("not-a-directive", JOB + bad + TRAIN, 4, JOB + good + TRAIN)
+        for bad, good in (
+            ("#SBACTH --mem=0\n", "##SBACTH --mem=0\n"),
+            ("#SBATH --gres=gpu:4\n", "#SBATH wants a T\n"),
+            ("#SABTCH -G 4\n", "#BASH -x\n"),
+            ("# SBATCG --mem=0\n", "# BATCH - its size\n"),
+            ("#sbacth --mem=0\n", "#watch -n 1 nvidia-smi\n"),
+            ("#Sbacth --mem=0\n", "# scratch -p x\n# patch -p 1\n"),
+            ("#SBTCH --mem=0\n", "#SRUN -N 2\n# CATCH --all\n"),
+        )
+    ),
+    *(
+        ("rendezvous-per-task", JOB + bad, 4, JOB + good)
+        for bad, good in (
+            (
+                'srun -K1 bash -c "torchrun --nnodes=2 --rdzv_backend=c10d --rdzv_id=\\$RANDOM a.py"\n',
+                'srun -K1 bash -c "torchrun --nnodes=2 --rdzv_backend=c10d --rdzv_id=$RANDOM a.py"\n',
+            ),
+            (
+                "srun -K1 bash -c 'torchrun --nnodes=2 --rdzv_backend=c10d --rdzv_id=\"a-$(date +%s)\" a.py'\n",
+                "srun -K1 bash -c 'torchrun --nnodes=2 --rdzv_backend=c10d --rdzv_id=$SLURM_JOB_ID a.py -s $RANDOM'\n",
+            ),
+            (
+                "srun -K1 bash -c 'I=$RANDOM; torchrun --nnodes=2 --rdzv_backend=c10d --rdzv-id $I a.py'\n",
+                "export I=$RANDOM; srun -K1 bash -c 'torchrun --nnodes=2 --rdzv_backend=c10d --rdzv-id $I a.py'\n",
+            ),
+            (
+                "srun -K1 bash -c 'export MASTER_PORT=$((20000 + RANDOM % 100)); python a.py'\n",
+                "srun -K1 -N1 bash -c 'export MASTER_PORT=$((20000 + RANDOM % 100)); python a.py'\n",
+            ),
+            (
+                "srun -K1 bash <<EOF\ntorchrun --nnodes=2 --rdzv_backend=c10d --rdzv_id=\\$RANDOM a.py\nEOF\n",
+                "srun -K1 bash <<EOF\ntorchrun --nnodes=2 --rdzv_backend=c10d --rdzv_id=$RANDOM a.py\nEOF\n",
+            ),
+        )
+    ),
+    *(
+        ("fixed-port", JOB + "#SBATCH --gres=gpu:4\n" + start, line, JOB + "#SBATCH --gres=gpu:8\n" + start)
+        for line, start in (
+            (
+                6,
+                (
+                    "H=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1)\n"
+                    "srun -K1 torchrun --nnodes=2 --rdzv_backend=c10d --rdzv_endpoint $H:29500 a.py\n"
+                ),
+            ),
+            (5, "srun -K1 bash -c 'torchrun --nnodes=2 --node_rank=$SLURM_NODEID --master_port=29500 a.py'\n"),
+            (5, "export MASTER_PORT=29500\n" + TRAIN),
         )
     ),
 ]
@@ -1286,6 +1454,18 @@ def test_a_port_is_one_job_s_where_it_has_the_whole_node(option, found):
     profile = catalog.load_profile("sandbox", ["node.gpus=4"])
     script = JOB + f"#SBATCH -p production {option}\nexport MASTER_PORT=29500\n" + TRAIN
     assert [each.rule for each in check(script, profile)] == ["fixed-port"] * found
+
+
+def test_each_typeset_sign_of_a_command_is_said():
+    found = check(JOB + "srun -K1 torchrun \u2013-nnodes=2 \u2013-rdzv_backend=c10d \u2013\u2013x a.py\n")
+    assert [(each.rule, each.reason.split()[0]) for each in found] == [
+        ("typeset-sign", word) for word in ("\u2013-nnodes=2", "\u2013-rdzv_backend=c10d", "\u2013\u2013x")
+    ]
+
+
+def test_ranks_that_may_not_meet_for_a_missing_export_are_a_warning():
+    (found,) = check(JOB + "MASTER_ADDR=$(hostname)\n" + TRAIN)
+    assert (found.severity, found.fix) == ("warning", "export MASTER_ADDR")
 
 
 def test_a_profile_whose_nodes_are_one_machine_allows_localhost():
