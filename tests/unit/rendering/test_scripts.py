@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
 
 from pretrainctl.errors import InputError
 from pretrainctl.rendering import render
+from pretrainctl.schema.base import VariableText
 from pretrainctl.workflows.plan import make_plan
 from pretrainctl.workflows.render import render_bundle, write_bundle
 
@@ -72,12 +74,21 @@ def directive_value(line: str) -> str:
     return value
 
 
+def is_written_out(text: str) -> bool:
+    """Whether the value of a variable names no other: that is refused."""
+    try:
+        TypeAdapter(VariableText).validate_python(text)
+    except ValidationError:
+        return False
+    return True
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     name=RUN_NAME,
     description=HOSTILE,
     argument=HOSTILE,
-    value=HOSTILE,
+    value=HOSTILE.filter(is_written_out),
     project=ONE_LINE,
     reason=ONE_LINE,
     module=ONE_LINE,

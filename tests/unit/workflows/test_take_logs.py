@@ -106,6 +106,7 @@ def test_what_is_no_log(path: str, says: str) -> None:
 def test_what_cannot_be_read_is_refused_wherever_it_stands(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.delenv("PRETRAINCTL_CONFIG")  # in a folder that is closed to others
     before = os.geteuid()
     with tempfile.TemporaryDirectory() as folder:  # pytest's own is closed to others
         closed, other = Path(folder) / "a.out", Path(folder) / "b.out"
