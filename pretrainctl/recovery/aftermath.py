@@ -42,6 +42,8 @@ _BARE = re.compile(
 """Begins with its step."""
 _SURE = re.compile(r"\[step=\d|\bstep=\d+, skipped=|\[batch=\d+/\d|\d+/\d+ \[[^\]]*loss|\{['\"]loss['\"]:")
 _NO_STEP = re.compile(r"rror|xception|raceback|[Ff]ailed|[Ss]av(?:ed|ing)|[Rr]esum|[Ll]oad(?:ed|ing)")
+_ASIDE = re.compile(r"(?i)\b(?:eval|valid|val|test)[a-z]*\b[^=:|]{0,20}\b(?:step|iter|batch)")
+"""A step of an evaluation, whose numbers begin anew each time."""
 _LOSS = re.compile(rf"(?i){LOSS}['\"]?(?:\s*[:=]\s*|\s+)['\"]?(nan|[+-]?inf(?:inity)?|[+-]?\d[\d.]*(?:e[+-]?\d+)?)\b")
 _GRADIENT = re.compile(r"(?i)\bgrad[ _]?norm['\"]?(?:\s*[:=]\s*|\s+)['\"]?(?:nan|inf)\b")
 
@@ -131,10 +133,12 @@ def look_after(backward: Iterable[tuple[int, str]], year: int) -> Aftermath:
         step = read_step(text)
         if step is None:
             continue
-        if later is not None and step.is_past(later):
-            begun = stepped
-            break
-        later, stepped = step, place
+        if not _ASIDE.search(text):
+            if later is not None and step.is_past(later):
+                begun = stepped
+                break
+            later = step
+        stepped = place
         keys.add(step.key)
         if sound < 0 and step.sound:
             sound = place

@@ -83,6 +83,16 @@ def test_steps_that_are_counted_anew_in_each_epoch_tell_no_other_start(doctor: C
     assert not any("starts of the program" in line for line in found.evidence)
 
 
+@pytest.mark.parametrize("name", ["eval", "Validation", "val"])
+def test_steps_of_an_evaluation_tell_no_other_start(doctor: Callable[..., Finding], name: str) -> None:
+    aside = [f"{name} step {step} | loss 2.1" for step in (1, 2)]
+    found = doctor(*megatron(1, 30), SLURM.format("TIME LIMIT"), *aside)
+    assert found.failure_class == "time_limit"
+    lines = [line for first in range(1, 90, 10) for line in (*megatron(first, first + 10), *aside)]
+    found = doctor(*lines, "KeyError: 'x'")
+    assert not any("starts of the program" in line for line in found.evidence)
+
+
 @pytest.mark.parametrize("line", DONE.values(), ids=DONE)
 def test_a_log_that_says_that_the_training_is_done(doctor: Callable[..., Finding], line: str) -> None:
     found = doctor(*megatron(1, 21), line, "saving the tokenizer")
