@@ -24,6 +24,7 @@ _DONE = re.compile(
 )
 _PASSED_ON = re.compile(r"\(RANK (\d+)\)|CheckpointException ranks:dict_keys\(\[(\d+)")
 """How pytorch's torch.distributed.checkpoint (api.py, utils.py) names the rank whose error it raises on all ranks."""
+_WARNS = re.compile(r"\[W\d{0,4} ")
 _BELOW = 200
 """Lines of a traceback under the line that says whose it is."""
 
@@ -57,9 +58,11 @@ class GoodEnds:
             if _DONE.search(text):
                 self._done[file] = Done(text, file, number, place)
 
-    def spoil(self, file: str, place: int) -> None:
-        """A line that tells of something bad stands here."""
-        self._bad[file] = place
+    def spoil(self, raw: str, file: str, place: int, *, echo: bool) -> None:
+        """A line that tells of something bad stands here; `echo`: a consequence, of which pytorch's warnings are what
+        ranks that leave print of those that have left."""
+        if not echo or not _WARNS.search(raw):
+            self._bad[file] = place
 
     def begin_anew(self, file: str) -> None:
         """What the file said so far was of an earlier start."""

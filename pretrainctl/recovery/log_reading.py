@@ -135,7 +135,7 @@ class LogReading:
             self._ends.add(raw, file, number, place)
             return
         standing = self.survival.standing(signature, raw, shape, file, place)
-        self._note(signature, standing, file, place)
+        self._note(signature, standing, raw, file, place)
         tally = self._tallies.setdefault((signature, standing), _Tally())
         tally.count += 1
         if file in tally.firsts and signature.failure_class not in _EACH_LINE_COUNTS and "task" not in raw:
@@ -170,10 +170,10 @@ class LogReading:
                 signature, line.text, nodes if blames else (), ranks, file, number, moment, standing, passed
             )
 
-    def _note(self, signature: Signature, standing: Standing, file: str, place: int) -> None:
+    def _note(self, signature: Signature, standing: Standing, raw: str, file: str, place: int) -> None:
         """What a line means for those above and below it."""
         if standing not in {Standing.HANDLED, Standing.PASSING}:
-            self._ends.spoil(file, place)
+            self._ends.spoil(raw, file, place, echo=signature.weight == "echo")
         if signature.failure_class in OF_SLURM:
             self.survival.killed(file)
 

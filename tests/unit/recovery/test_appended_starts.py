@@ -104,6 +104,8 @@ def test_what_was_survived_does_not_stand_against_the_end(doctor: Callable[..., 
     out = "[rank0]: torch.OutOfMemoryError: CUDA out of memory."
     found = doctor(out, *megatron(1, 21), DONE["Megatron-LM"], "WARNING: OSError: [Errno 116] Stale file, retrying")
     assert found.failure_class == "finished"
+    left = "[rank3]:[W1130 10:00:06.1 TCPStore.cpp:125] [c10d] recvValue failed: Connection reset by peer"
+    assert doctor(*megatron(1, 21), DONE["Megatron-LM"], left).failure_class == "finished"
     assert (
         doctor(*megatron(1, 9), SLURM.format("PREEMPTION"), LOADS, *megatron(3, 9), *DONE.values()).action == "finish"
     )
