@@ -25,6 +25,9 @@ _LONG_SURVIVED = 20
 """The same for what Slurm prints: the program may go on until it is killed, some thirty seconds later."""
 _LOOKED_AT = 4000
 """Lines that are looked at for the longer stretch, once the shorter one is found."""
+_FARTHER = 1000
+"""Lines after those in which the numbers may still go back; Slurm's line tells a later time than steps beside it, where
+the clocks differ."""
 _WENT_BACK = 5
 """Steps that the numbers go back where a program began anew; ranks print theirs a little out of order."""
 
@@ -39,6 +42,8 @@ _BARE = re.compile(
 """Begins with its step."""
 _SURE = re.compile(r"\[step=\d|\bstep=\d+, skipped=|\[batch=\d+/\d|\d+/\d+ \[[^\]]*loss|\{['\"]loss['\"]:")
 _NO_STEP = re.compile(r"rror|xception|raceback|[Ff]ailed|[Ss]av(?:ed|ing)|[Rr]esum|[Ll]oad(?:ed|ing)")
+_ASIDE = re.compile(r"(?i)\b(?:eval|valid|val|test)[a-z]*\b[^=:|]{0,20}\b(?:step|iter|batch)")
+"""A step of an evaluation, whose numbers begin anew each time."""
 _LOSS = re.compile(rf"(?i){LOSS}['\"]?(?:\s*[:=]\s*|\s+)['\"]?(nan|[+-]?inf(?:inity)?|[+-]?\d[\d.]*(?:e[+-]?\d+)?)\b")
 _GRADIENT = re.compile(r"(?i)\bgrad[ _]?norm['\"]?(?:\s*[:=]\s*|\s+)['\"]?(?:nan|inf)\b")
 
@@ -51,6 +56,19 @@ class Step:
     key: str
     number: float | None
     sound: bool | None
+    epoch: float | None = None
+
+    def is_past(self, later: Step) -> bool:
+        """Whether its numbers are so far ahead of those of a later line that a program began anew between them.
+
+        Steps may be counted within an epoch; epochs alone tell it where they come in fractions, from one rank.
+        """
+        if self.number is not None and later.number is not None:
+            ahead = self.number > later.number + _WENT_BACK
+            return ahead and (self.epoch is None or later.epoch is None or self.epoch >= later.epoch)
+        if self.number is not None or later.number is not None or self.epoch is None or later.epoch is None:
+            return False
+        return self.epoch > later.epoch and self.epoch % 1 > 0
 
 
 @dataclass(frozen=True)
@@ -83,7 +101,8 @@ def read_step(text: str) -> Step | None:
         return None
     number = _to_number(found[1]) if found is not None else None
     key = str(number) if number is not None else f"epoch {epoch[1]}" if epoch is not None else text
-    return Step(key, number, _is_sound(loss[1], text) if loss is not None else None)
+    sound = _is_sound(loss[1], text) if loss is not None else None
+    return Step(key, number, sound, _to_number(epoch[1]) if epoch is not None else None)
 
 
 def _to_number(text: str) -> float | None:
@@ -105,20 +124,21 @@ def look_after(backward: Iterable[tuple[int, str]], year: int) -> Aftermath:
     settled, long_settled, begun, stepped, sound = -1, -1, -1, -1, -1
     time: float | None = None
     later: Step | None = None
-    looked, unsound = 0, False
+    looked, farther, unsound = 0, 0, False
     for place, text in backward:
         looked += settled >= 0
-        if looked > _LOOKED_AT and (sound >= 0 or not unsound):
+        farther += long_settled >= 0
+        if (looked > _LOOKED_AT or farther > _FARTHER) and (sound >= 0 or not unsound):
             break
         step = read_step(text)
         if step is None:
             continue
-        if later is not None and None not in (step.number, later.number):
-            number, after = step.number or 0.0, later.number or 0.0
-            if number > after + _WENT_BACK:
+        if not _ASIDE.search(text):
+            if later is not None and step.is_past(later):
                 begun = stepped
                 break
-        later, stepped = step, place
+            later = step
+        stepped = place
         keys.add(step.key)
         if sound < 0 and step.sound:
             sound = place
@@ -127,6 +147,4 @@ def look_after(backward: Iterable[tuple[int, str]], year: int) -> Aftermath:
             settled, time = place, read_time(text, year)
         if long_settled < 0 and len(keys) >= _LONG_SURVIVED:
             long_settled = place
-        if long_settled >= 0 and (sound >= 0 or not unsound):
-            break
     return Aftermath(settled, long_settled, time, begun, stepped, sound)

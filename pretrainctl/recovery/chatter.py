@@ -59,8 +59,10 @@ _DATA = re.compile(
     re.IGNORECASE,
 )
 _QUOTE = re.compile(r"(?<!\w)'|'(?!\w)")
-_PLAIN_WORD = re.compile(r"(?<![\w.])[a-z]{2,}(?![\w(])")
+_PLAIN_WORD = re.compile(r"(?<![\w.=])[a-z]{2,}(?![\w(=])")
 _WHY = re.compile(r"rror|xception|fail|terminat|caught|rais|abort|due to|because|kill|cannot|unable", re.IGNORECASE)
+_KERNEL = re.compile(r"\b(?:NVRM|kernel|Lustre(?:Error)?|mlx[45]_core|amdgpu|EXT4-fs|XFS|nvme|NFS|nfs)\b[^:]{0,40}: ")
+"""The system's own log names who speaks, and then the process (`pid=1, name=python`): no sentence around a quote."""
 _SENTENCE = 3
 """Plain words before something that is no name of an exception: then it stands in a sentence."""
 _LEVEL = re.compile(r"[\"'](?:level|levelname|severity|lvl)[\"']: ?[\"'](\w+)[\"']", re.IGNORECASE)
@@ -111,7 +113,7 @@ def _is_handled(text: str, head: str) -> bool:
     tool = any(_TOOL.match(text, at) for at in {0, text.find("wandb: ")} if at >= 0)
     if tool or _MILD.search(head) or _DEALT_WITH.search(text):
         return not any(number == most for number, most in attempts_in(text))
-    if body is not None and _RAISED.match(text, body.end()):
+    if _KERNEL.search(head) or (body is not None and _RAISED.match(text, body.end())):
         return False
     said = head.rpartition(":")[2]
     return len(_PLAIN_WORD.findall(said)) >= _SENTENCE and not _WHY.search(said)

@@ -26,6 +26,9 @@ _LABEL = re.compile(r"\s*(\d+): ?")
 _TEE = re.compile(r"\[(?:default|rank|trainer)?\d+\]: ?")
 _HOST = re.compile(r"slurmstepd-([\w.-]+): |([a-z][\w-]*\d): ")
 """A dotted word is a host only where Slurm says so: `urllib3.exceptions.MaxRetryError: ` begins an error line."""
+_SYSLOG_HOST = re.compile(
+    r"(?:[A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT[\d:.,]+(?:Z|[+-][\d:]+)?) ([a-z][\w.-]*) kernel: "
+)
 _NCCL = re.compile(r"(?:^|[\s\]:])([A-Za-z][\w.-]*):\d+:\d+ \[\d+\] ")
 _RANK = re.compile(
     r"\[(?:[\w.-]+:)?[Rr]ank[ :=]?(\d+)(?:/\d+)?\]|(?:^|[\]:] ?|\| ?)[Rr]ank[ =]?(\d+)(?=[:\]|]|$)|"
@@ -91,8 +94,8 @@ def _host_of(text: str, start: int) -> str | None:
     prefix = _HOST.match(text, start)
     if prefix is not None and (prefix[1] or could_be_node(prefix[2])):
         return prefix[1] or prefix[2]
-    nccl = _NCCL.search(text)
-    return nccl[1] if nccl else None
+    said = _SYSLOG_HOST.match(text, start) or _NCCL.search(text)
+    return said[1] if said else None
 
 
 def read_time(text: str, year: int) -> float | None:

@@ -14,10 +14,12 @@ from dataclasses import dataclass, field, replace
 
 from pretrainctl.recovery.aftermath import Aftermath, look_after
 from pretrainctl.recovery.collective import Collectives
+from pretrainctl.recovery.last_words import Borrowed, Done, GoodEnds
 from pretrainctl.recovery.log_lines import Moment, read_moment, split
 from pretrainctl.recovery.placement import Placement
-from pretrainctl.recovery.signatures import SIGNATURES, Signature
-from pretrainctl.recovery.standing import Standing, Survival
+from pretrainctl.recovery.signatures import Signature
+from pretrainctl.recovery.signatures.lookup import Lookup, shape_of
+from pretrainctl.recovery.standing import OF_SLURM, Standing, Survival
 
 __all__ = ["Finding", "LogReading", "find_cause", "read_lines"]
 
@@ -28,8 +30,6 @@ _MOST_NAMES = 4096
 """Nodes kept for a signature, and shapes of lines."""
 _EACH_LINE_COUNTS = {"collective_timeout", "node_failure", "host_oom"}
 """Classes in which each line may name another culprit."""
-_DIGITS = dict.fromkeys(map(ord, "0123456789"))
-_ERRNO = re.compile(r"rrno\D{0,8}(\d+)")
 _ENOUGH = 1000
 """Copies of a line after which the text before one is searched no more for a time: it costs the most, and a cascade has
 millions."""
@@ -45,7 +45,7 @@ class Finding:
     """A line that fits a signature. `nodes` and `ranks` only where the line itself names the culprit.
 
     `file` and `number` (from 1) say where it stands; `moment` is its own or that of a line shortly before, None where
-    there is none.
+    there is none. `passed_on`: another rank printed it, in the name of this one.
     """
 
     signature: Signature
@@ -56,6 +56,7 @@ class Finding:
     number: int = 0
     moment: Moment | None = None
     standing: Standing = Standing.FIRM
+    passed_on: bool = False
 
     @property
     def time(self) -> float | None:
@@ -98,7 +99,9 @@ class LogReading:
         self._tallies: dict[tuple[Signature, Standing], _Tally] = {}
         self._files: dict[str, int] = {}
         self._exits: dict[str, str] = {}
-        self._shapes: dict[tuple[str, bool], Signature | None] = {}
+        self._lookup = Lookup()
+        self._ends = GoodEnds()
+        self.borrowed = Borrowed()
 
     def watch(self, file: str, aftermath: Callable[[], Aftermath]) -> None:
         """Say how to learn what the program did after the lines of a file."""
@@ -123,25 +126,30 @@ class LogReading:
         place = number if place is None else place
         if self.survival.is_restart(raw, file, place):
             self._begin_anew(file)
-        shape = _shape_of(raw)
-        signature = self._signature_of(raw, shape, stepped=self.stepped)
+        self.borrowed.hear(raw, file, number, rank)
+        shape = shape_of(raw)
+        signature = self._lookup.find(raw, shape, stepped=self.stepped)
         if signature is not None and signature.start_only and self.survival.stepped_before(file, place):
-            signature = self._signature_of(raw, shape, stepped=True)
+            signature = self._lookup.find(raw, shape, stepped=True)
         if signature is None or (among is not None and self._is_elsewhere(signature, raw, among)):
+            self._ends.add(raw, file, number, place)
             return
         standing = self.survival.standing(signature, raw, shape, file, place)
+        self._note(signature, standing, raw, file, place)
         tally = self._tallies.setdefault((signature, standing), _Tally())
         tally.count += 1
         if file in tally.firsts and signature.failure_class not in _EACH_LINE_COUNTS and "task" not in raw:
             return
         line = split(raw)
+        speaker = line.rank if line.rank is not None else rank
+        culprit = self.borrowed.culprit(file, number, speaker)
         match = signature.pattern.search(line.text)
         named = match.groupdict() if match else {}
         blames = signature.weight != "echo"
-        told_by_culprit = blames and signature.failure_class not in _TOLD_ANYWHERE
+        told_by_culprit = blames and signature.failure_class not in _TOLD_ANYWHERE and culprit is None
         nodes = self._nodes_in(named.get("node")) or ((line.node,) if told_by_culprit and line.node else ())
         who = named.get("rank")
-        spoke = int(who) if who else line.rank if line.rank is not None else rank
+        spoke = int(who) if who else culprit if culprit is not None else speaker
         if signature.weight != "root" and len(self._exits) < _MOST_NAMES:
             self._exits |= {ended: node for node, ended in _EXIT.findall(line.text) if ended not in self._exits}
         if blames and len(tally.nodes) < _MOST_NAMES:
@@ -157,9 +165,17 @@ class LogReading:
         self._files.setdefault(file, len(self._files))
         if file not in tally.firsts:
             ranks = (spoke,) if blames and spoke is not None else ()
+            passed = culprit is not None and not who
             tally.firsts[file] = Finding(
-                signature, line.text, nodes if blames else (), ranks, file, number, moment, standing
+                signature, line.text, nodes if blames else (), ranks, file, number, moment, standing, passed
             )
+
+    def _note(self, signature: Signature, standing: Standing, raw: str, file: str, place: int) -> None:
+        """What a line means for those above and below it."""
+        if standing not in {Standing.HANDLED, Standing.PASSING}:
+            self._ends.spoil(raw, file, place, echo=signature.weight == "echo")
+        if signature.failure_class in OF_SLURM:
+            self.survival.killed(file)
 
     def _nodes_in(self, text: str | None) -> tuple[str, ...]:
         """The names in what a line calls a node; Slurm names several in its short form."""
@@ -185,23 +201,7 @@ class LogReading:
                 tally.nodes = dict.fromkeys(node for one in tally.firsts.values() for node in one.nodes)
         self.collectives = Collectives()
         self._exits = {}
-
-    def _signature_of(self, raw: str, shape: str, *, stepped: bool) -> Signature | None:
-        """The first entry that fits. A cascade is one line in a thousand copies, but for its numbers: it is looked up
-        once."""
-        key = (shape, stepped)
-        if key not in self._shapes:
-            if len(self._shapes) >= _MOST_NAMES:
-                self._shapes.clear()
-            self._shapes[key] = next(
-                (
-                    one
-                    for one in SIGNATURES
-                    if one.clue in raw and not (one.start_only and stepped) and one.pattern.search(raw)
-                ),
-                None,
-            )
-        return self._shapes[key]
+        self._ends.begin_anew(file)
 
     def findings(self) -> list[Finding]:
         """The first line of each signature and standing in each file, in order."""
@@ -284,6 +284,13 @@ class LogReading:
                 return (self._exits[str(rank)],)
         return tuple(self._exits.values())[:1]
 
+    def done(self) -> Done | None:
+        """The line that says that the training is done, None where something bad stands below it or beside it, or steps
+        of another start follow."""
+        ends = self._ends.found()
+        again = any(self.survival.after(one.file).settled > one.place for one in ends)
+        return ends[0] if ends and not again else None
+
     def count(self, finding: Finding) -> int:
         """Lines that fitted the signature of a finding, and stand as it does."""
         key = (finding.signature, finding.standing)
@@ -303,14 +310,6 @@ class LogReading:
             f"the log tells of {said} of the program" + ("" if lasts else "; what counts is the last one"),
             *(f"{one.place}(an earlier start) {one.line}" for one in past[:1]),
         )
-
-
-def _shape_of(raw: str) -> str:
-    """A line without its numbers, but for those that tell what it means."""
-    if "Xid" in raw:
-        return raw
-    shape = raw.translate(_DIGITS)
-    return f"{shape} {_ERRNO.findall(raw)}" if "rrno" in raw else shape
 
 
 def _is_echo(one: Finding) -> bool:

@@ -10,17 +10,22 @@ from pretrainctl.recovery.aftermath import Aftermath
 from pretrainctl.recovery.chatter import Manner, attempts_in, manner_of
 from pretrainctl.recovery.log_lines import bare, read_time
 from pretrainctl.recovery.signatures import Signature
-from pretrainctl.recovery.signatures.program import LOSS_IS_NAN
+from pretrainctl.recovery.signatures.program import LOSS_IS_NAN, SAYS_LOSS_IS_NAN
 
-__all__ = ["RESTART_WORDS", "Standing", "Survival"]
+__all__ = ["OF_SLURM", "RESTART_WORDS", "Standing", "Survival"]
 
-RESTART_WORDS = ("equeue", "estart count", "RESTART_COUNT", "restart worker group")
+RESTART_WORDS = (
+    *("equeue", "estart count", "RESTART_COUNT", "restart worker group"),
+    *("oading checkpoint", "esuming", "esumed from", "sing world size"),
+)
 """A line without any of these does not say that the program begins anew."""
 _RESTART = re.compile(
     r"SLURM_RESTART_COUNT[=: ]+[1-9]|\b[Rr]estart count[=: ]+[1-9]|restarted after (?:a )?requeue"
     r"|will restart worker group|\b(?:[Jj]ob|run) (?:\S+ )?(?:was |has been )?requeued\b(?!.*CANCELLED)"
 )
-_OF_SLURM = {"time_limit", "preempted", "node_failure", "user_cancel"}
+_BEGINS = re.compile(r"[Ll]oading checkpoint|\b[Rr]esum(?:ing|ed) (?:\S+ )?from\b|\busing world size")
+"""How programs begin and load; where Slurm has ended a start above, and steps follow, it is the next start."""
+OF_SLURM = {"time_limit", "preempted", "node_failure", "user_cancel"}
 """Classes that Slurm tells before it kills: the program may make a few more steps."""
 _LASTS = {"quota"}
 """Classes of which the next starts die too, in other words: of a pointer that could not be moved, a file half there."""
@@ -62,6 +67,7 @@ class Survival:
         self._watched: dict[str, Callable[[], Aftermath]] = {}
         self._known: dict[str, Aftermath] = {}
         self._begun: dict[str, int] = {}
+        self._killed: set[str] = set()
         self._manners: dict[tuple[Signature, str, tuple[bool, ...]], Manner] = {}
 
     def watch(self, file: str, aftermath: Callable[[], Aftermath]) -> None:
@@ -79,11 +85,17 @@ class Survival:
 
     def is_restart(self, raw: str, file: str, place: int) -> bool:
         """Whether a line says that the program begins anew: what its file said before is of an earlier start."""
-        if ("estart" not in raw and "equeue" not in raw and "RESTART" not in raw) or not _RESTART.search(raw):
+        again = ("estart" in raw or "equeue" in raw or "RESTART" in raw) and _RESTART.search(raw)
+        if not again and not (file in self._killed and _BEGINS.search(raw) and self.after(file).settled > place):
             return False
+        self._killed.discard(file)
         self.restarts += 1
         self._begun[file] = place
         return True
+
+    def killed(self, file: str) -> None:
+        """Slurm says here that it ends the program."""
+        self._killed.add(file)
 
     def stepped_before(self, file: str, place: int) -> bool:
         """Whether this start of the program is known to have made a step before a place in a file."""
@@ -100,9 +112,11 @@ class Survival:
         if signature.meaning in LOSS_IS_NAN:
             return Standing.PASSING if place < after.sound else Standing.FIRM
         manner = self._manner(signature, raw, shape)
-        if manner is Manner.QUOTED:
+        if manner is Manner.QUOTED or (signature.meaning == SAYS_LOSS_IS_NAN and place < after.sound):
             return Standing.PASSING
-        of_slurm = signature.failure_class in _OF_SLURM
+        if signature.meaning == SAYS_LOSS_IS_NAN:  # steps below it whose loss is none either do not survive it
+            return Standing.HANDLED if manner is Manner.HANDLED else Standing.FIRM
+        of_slurm = signature.failure_class in OF_SLURM
         before = place < (after.long_settled if of_slurm else after.settled)
         if before and (signature.weight == "error" or not self._is_later(raw, after.time)):
             if manner is Manner.HANDLED or signature.start_only or of_slurm:
@@ -115,7 +129,7 @@ class Survival:
         """The same, by what all the other files say, too."""
         if standing is not Standing.FIRM or signature.weight == "echo" or self.restarts:
             return standing
-        if signature.failure_class in _OF_SLURM or len(self._watched) < 2:
+        if signature.failure_class in OF_SLURM or len(self._watched) < 2:
             return standing
         if signature.start_only and any(self.after(file).settled >= 0 for file in self._watched):
             # What only fails before a first step has not ended a program that made steps, in whichever file.

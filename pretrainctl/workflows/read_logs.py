@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from pretrainctl.errors import InputError
 from pretrainctl.recovery.aftermath import STEP_WORDS, Aftermath, look_after
+from pretrainctl.recovery.last_words import LAST_WORDS
 from pretrainctl.recovery.log_reading import LogReading
 from pretrainctl.recovery.placement import Placement, read_placement
 from pretrainctl.recovery.signatures import CLUES
@@ -53,7 +54,7 @@ def read_logs(
         named = _RANK_FILE.search(Path(called).name)
         rank = int(named[1]) if named else None
         among = placement if path in of_job else None
-        for hit in scan(path, (*CLUES, *RESTART_WORDS), limit=limit):
+        for hit in scan(path, (*CLUES, *RESTART_WORDS, *LAST_WORDS), limit=limit):
             if not _is_ours(hit.text):
                 before = functools.partial(text_before, path, hit.offset)
                 reading.add(

@@ -32,6 +32,9 @@ def spread_in(
     cause = reading.cause()
     if cause is None or cause.signature.weight == "echo":
         return Spread()
+    if cause.passed_on:  # each rank prints it, whoever's it is
+        ranks = tuple(sorted(reading.borrowed.culprits))
+        return Spread(ranks, placement.nodes_of(ranks))
     # The name of an exception is in far fewer lines than what is common to all errors.
     text = raised(cause.line) or cause.signature.clue
     with contextlib.closing(_lines(paths, text, limit, names)) as lines:

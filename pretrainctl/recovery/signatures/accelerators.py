@@ -14,7 +14,7 @@ ACCELERATORS: tuple[Signature, ...] = (
         root(
             clue,
             r"[Uu]nable to determine the device handle for (?:GPU|gpu)|GPU is lost\. +Reboot the system|"
-            r"GPU has fallen off the bus",
+            r"GPU(?:[- ][\w:.-]+)? has fallen off the bus",
             "gpu_hardware",
             "a GPU does not answer any more",
             "NVIDIA nvidia-smi: NVML_ERROR_GPU_IS_LOST",

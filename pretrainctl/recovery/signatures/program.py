@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pretrainctl.recovery.signatures.contract import Signature, root
 
-__all__ = ["LOSS", "LOSS_IS_NAN", "PROGRAM", "TRAINER"]
+__all__ = ["LOSS", "LOSS_IS_NAN", "PROGRAM", "SAYS_LOSS_IS_NAN", "TRAINER"]
 
 TRAINER = "pretrainctl: trainer/__main__.py, which prints `rank N: error: ...` and `rank N: hint: ...`"
 
@@ -23,6 +23,12 @@ _NAN = (": nan", ": NAN", "=nan")
 _NO_NUMBER = (
     *(*_NAN, "  nan", "= nan", ":nan", "'nan'", ": NaN", "=NaN", "= NaN"),
     *("  inf", ": inf", ": Inf", ": INF", "=inf", "=Inf", "= inf"),
+    *(":NaN", ":NAN", "= NAN", "=NAN", ":inf", ":Inf", "= Inf"),
+    *("oss nan", "oss NaN", "oss NAN", "oss inf", "oss Inf"),
+)
+_SAID = (
+    *("oss is nan", "oss is NaN", "oss is NAN", "oss is inf", "oss is Inf", "oss is non"),
+    *("oss is not", "oss became", "finite loss", "diverged"),
 )
 LOSS = (
     r"(?:(?<![\w/])|(?<=\x1b\[\d\dm))"
@@ -33,6 +39,10 @@ LOSS = (
 """How step lines call the loss of the model, which is neither that of a part of it nor that of a validation."""
 LOSS_IS_NAN = "the loss is not a number, step after step", "neither the loss nor its gradient is a number"
 """What entries mean that hold only while no later loss is a number."""
+
+_NO_IF = r"(?<!if )(?<!when )(?<!if the )(?<!when the )"
+SAYS_LOSS_IS_NAN = "the program says that the loss is not a number"
+"""What entries mean that are said outright; they hold only as long, too."""
 
 PROGRAM: tuple[Signature, ...] = (
     # the reference trainer's own word on a checkpoint, whatever the error in it says
@@ -47,10 +57,22 @@ PROGRAM: tuple[Signature, ...] = (
     root("xception", r"loss scale already at minimum", "divergence", "the loss scale is exhausted", _DEEPSPEED),
     root(
         "rror",
-        r"found (?:NaN|Inf) in (?:local )?(?:grad|forward loss)|(?:Loss|loss) is (?:NaN|nan|Inf|inf)",
+        r"found (?:NaN|Inf) in (?:local )?(?:grad|forward loss)",
         "divergence",
         "the loss or its gradient is not a number",
         "NVIDIA/Megatron-LM: megatron/core/distributed/param_and_grad_buffer.py",
+    ),
+    *(
+        root(
+            clue,
+            rf"(?i){_NO_IF}(?:{LOSS} (?:is|became) (?:nan|inf(?:inite|inity)?|non-?finite|not finite|not a number)"
+            rf"|\btraining (?:has )?diverged|{LOSS} (?:has )?diverged"
+            r"|(?<!val )(?<!validation )(?<!eval )\bnon-finite loss (?:at|in|detected|encountered))\b",
+            "divergence",
+            SAYS_LOSS_IS_NAN,
+            "facebookresearch/mae, detr: engine; NVIDIA/Megatron-LM: rerun_state_machine.py",
+        )
+        for clue in _SAID
     ),
     *(
         root(
@@ -67,7 +89,7 @@ PROGRAM: tuple[Signature, ...] = (
     *(
         root(
             clue,
-            rf"(?i){LOSS}['\"]?\s*[:=]\s*['\"]?(?:nan|[+-]?inf(?:inity)?)\b|"
+            rf"(?i){LOSS}['\"]?(?:\s*[:=]\s*|\s+)['\"]?(?:nan|[+-]?inf(?:inity)?)\b|"
             r"'loss': '?0\.0'?, 'grad_norm': '?nan\b",  # its mean leaves losses out that are no numbers
             "divergence",
             LOSS_IS_NAN[0],
