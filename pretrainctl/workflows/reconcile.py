@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pretrainctl.errors import PretrainctlError, SlurmError
+from pretrainctl.errors import PretrainctlError, RunError, SlurmError
 from pretrainctl.records.job import Job, JobClass
 from pretrainctl.records.run import Action, AttemptRecord, Event, EventKind
 from pretrainctl.recovery.policies import FailureClass
@@ -33,7 +33,7 @@ _HELD_FOR_NODES = "BadConstraints"
 class Look:
     """What a look at runs did. `outcomes` are those of runs that go on, or where something was done; `over` counts
     the others, finished or stopped; `problems` say of each other one why nothing was done: Slurm, or the run folder,
-    could not be read or written. `unknown` counts those."""
+    could not be read or written, which `unknown` counts, or it is a copy of another run's folder."""
 
     outcomes: tuple[Outcome, ...]
     over: int
@@ -53,9 +53,15 @@ def reconcile(name: str | None = None) -> Look:
     runs, unreadable = folder.all_runs(own=True)
     outcomes: list[Outcome] = []
     problems = [str(error) for error in unreadable]
+    copies: list[str] = []
     over = 0
     queues = _Queues()
     for run in runs:
+        try:
+            run.refuse_foreign()
+        except RunError as error:
+            copies.append(f"{run.record.name}: nothing done: {error}")
+            continue
         try:
             outcome, changed = _reconcile_one(run, *queues.of(run))
         except (PretrainctlError, OSError) as error:
@@ -65,7 +71,7 @@ def reconcile(name: str | None = None) -> Look:
             outcomes.append(outcome)
         else:
             over += 1
-    return Look(tuple(outcomes), over, len(problems), tuple(problems))
+    return Look(tuple(outcomes), over, len(problems), (*problems, *copies))
 
 
 class _Queues:
@@ -76,7 +82,6 @@ class _Queues:
 
     def of(self, run: RunFolder) -> tuple[Slurm, list[Job]]:
         """The run's Slurm, and the run's jobs there; its error again where it could not be asked."""
-        run.refuse_foreign()  # says nothing of the Slurm, which other runs share
         place = (run.record.slurm_conf, run.record.slurm_cluster)
         if place not in self._known:
             try:

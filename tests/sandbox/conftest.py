@@ -44,6 +44,7 @@ def _tidy(request: pytest.FixtureRequest) -> Iterator[None]:
 def site(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Site:
     """A user of the sandbox with tokenized data in the folder that runs are launched from."""
     folder = tmp_path_factory.mktemp("site")
+    (folder / "config").mkdir()
     environment = {
         **sandbox.environment(),
         "PRETRAINCTL_RUNS": str(folder / "runs"),

@@ -30,7 +30,7 @@ def launch(site: Site, name: str, *sets: str, steps: int = STEPS) -> tuple[Train
 def test_without_a_spare_the_chained_job_starts_at_once_and_elsewhere(
     site: Site, sandbox: Sandbox, silent: bool
 ) -> None:
-    run, host = launch(site, f"host-{'silent' if silent else 'killed'}")
+    run, host = launch(site, f"host-{'silent' if silent else 'killed'}", steps=10 * STEPS)
     begun = time.monotonic()
     sandbox.kill_node(host, silent=silent)
     wait_until(lambda: len(run.events("restart_started")) == 2, 60, "the next start", run=run)

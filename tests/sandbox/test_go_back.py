@@ -84,7 +84,7 @@ def flip(tag: Path) -> None:
 @pytest.mark.parametrize("verified", [False, True])
 def test_a_flipped_bit_is_not_trained_with(site: Site, straight: TrainingRun, verified: bool) -> None:
     run = site.launch(f"flipped-{verified}", steps=STEPS, sets=["checkpoint.every_steps=10"])
-    run.wait_for_step(22)
+    run.wait_for_step(12)
     assert site.command("stop", "--save", run.name).returncode == 0
     run.wait_for("attempt_ended")
     run.wait_for_an_empty_queue()

@@ -131,14 +131,19 @@ class NodeWatch:
                     "node_dead", f"node {node} is dead: no first beat", {"node": node, "how": "no first beat"}
                 )
 
-    def dead_now(self) -> tuple[DeadNode, ...]:
-        """Nodes that are dead now. Never the batch host: it runs this, whatever became of its beats."""
-        host = self.attempt.record.host
-        return tuple(node for node in self.listener.dead() if node.node != host and not self._is_back_soon(node))
+    def dead_now(self, *, patient: bool = True) -> tuple[DeadNode, ...]:
+        """Nodes that are dead now. Never the batch host: it runs this, whatever became of its beats.
 
-    def note_dead(self) -> tuple[str, ...]:
+        `patient`: a beat that alone has ended may take its time to come back. Where the training has failed, it did not
+        end alone: on a node that dies, Slurm's own process may see the beat end, and die then.
+        """
+        host = self.attempt.record.host
+        dead = (node for node in self.listener.dead() if node.node != host)
+        return tuple(node for node in dead if not (patient and self._is_back_soon(node)))
+
+    def note_dead(self, *, patient: bool = True) -> tuple[str, ...]:
         """Write an event for each node found dead since the last call; returns their names."""
-        fresh = [node for node in self.dead_now() if node.node not in self.dead]
+        fresh = [node for node in self.dead_now(patient=patient) if node.node not in self.dead]
         for node in fresh:
             self.dead[node.node] = node.how
             since = time.monotonic() - node.last_beat

@@ -173,8 +173,9 @@ class Restart:
 
     def _dead(self) -> tuple[DeadNode, ...]:
         """Nodes of this restart that are dead; a spare that died is noted, and no matter."""
-        self.watch.note_dead()
-        return tuple(node for node in self.watch.dead_now() if node.node in self.nodes)
+        patient = self._failed_at is None
+        self.watch.note_dead(patient=patient)
+        return tuple(node for node in self.watch.dead_now(patient=patient) if node.node in self.nodes)
 
     def _end(self, child: process.Child, dead: Sequence[DeadNode]) -> int | None:
         """End what still runs of the Slurm step, and wait for srun as long as that can help."""

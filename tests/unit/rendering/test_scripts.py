@@ -93,7 +93,7 @@ def is_written_out(text: str) -> bool:
     reason=ONE_LINE,
     module=ONE_LINE,
     folder=FILE_NAME.filter(lambda name: "$" not in name),  # which is refused
-    data=FILE_NAME.filter(lambda name: not name.startswith("~")),  # a home folder, which must be somebody's
+    data=FILE_NAME.filter(lambda name: "$" not in name and not name.startswith("~")),  # a home folder is somebody's
 )
 def test_hostile_values_are_values_and_nothing_of_them_runs(
     name, description, argument, value, project, reason, module, folder, data
