@@ -65,6 +65,7 @@ class NodeWatch:
             return
         self.attempt.event("note", f"the step of the beats ended with status {self._child.poll()}; started again")
         self.listener.forget()
+        self._alone.clear()
         self.start()
 
     def start(self) -> None:
