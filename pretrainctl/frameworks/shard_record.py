@@ -7,30 +7,16 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from pretrainctl.errors import LedgerError, UnreadableError
+from pretrainctl.errors import UnreadableError
 from pretrainctl.frameworks.torch_archive import Archive
 from pretrainctl.frameworks.zero_shards import Shard
-from pretrainctl.records import codec
 from pretrainctl.records.codec import open_regular
 from pretrainctl.records.contract import SHARDS_FILE, STATE_FILE
-from pretrainctl.records.shards import SavedShards, find_other_name
+from pretrainctl.records.shards import SavedShards, find_other_name, read_record
 
-__all__ = ["CIRCLE", "find_stranger", "find_wrong_records", "read_record", "recorded_shards", "unreadable"]
+__all__ = ["CIRCLE", "find_stranger", "find_wrong_records", "recorded_shards", "unreadable"]
 
 CIRCLE = "a link that leads in a circle"
-
-
-def read_record(tag: Path) -> SavedShards | None:
-    """What was saved in a tag, None where it does not say: it is older than such records, or another program's.
-
-    OSError where the file system does not give the record.
-    """
-    try:
-        return codec.read_known(SavedShards, tag / SHARDS_FILE)
-    except LedgerError as error:
-        if isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, FileNotFoundError):
-            raise error.__cause__ from error
-        return None
 
 
 def find_stranger(shard: Shard, archive: Archive, record: SavedShards | None) -> str:

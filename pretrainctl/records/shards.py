@@ -10,8 +10,13 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
-__all__ = ["SavedShard", "SavedShards", "digest_of", "find_other_name"]
+from pretrainctl.errors import LedgerError
+from pretrainctl.records import codec
+from pretrainctl.records.contract import SHARDS_FILE
+
+__all__ = ["SavedShard", "SavedShards", "digest_of", "find_other_name", "read_record"]
 
 _SHARD = re.compile(r"(?:bf16_)?(?:zero_pp_rank_\d+_)?mp_rank_\d+_(?:model|optim)_states")
 
@@ -49,6 +54,19 @@ class SavedShards:
         if digest and saved.digest and digest != saved.digest:
             return f"{own}: its checksums are others"
         return ""
+
+
+def read_record(tag: Path) -> SavedShards | None:
+    """What was saved in a tag, None where it does not say: it is older than such records, or another program's.
+
+    OSError where the file system does not give the record.
+    """
+    try:
+        return codec.read_known(SavedShards, tag / SHARDS_FILE)
+    except LedgerError as error:
+        if isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, FileNotFoundError):
+            raise error.__cause__ from error
+        return None
 
 
 def digest_of(records: Iterable[tuple[str, int, int]]) -> int:

@@ -50,8 +50,8 @@ _GRADIENT = re.compile(r"(?i)\bgrad[ _]?norm['\"]?(?:\s*[:=]\s*|\s+)['\"]?(?:nan
 
 @dataclass(frozen=True)
 class Step:
-    """A step line: what tells its step from others, its number where it has one, and whether its loss is a number
-    (None where it names no loss)."""
+    """A step line: what tells its step from others, its number and its epoch where it has one, and whether its loss is
+    a number (None where it names no loss)."""
 
     key: str
     number: float | None

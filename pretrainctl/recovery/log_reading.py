@@ -27,7 +27,7 @@ _TOLD_ANYWHERE = {"node_failure", "boot_failure", "time_limit", "preempted", "us
 """Classes whose lines Slurm, or ranks that wait, print on any node of the job: the one that printed it is not the
 culprit."""
 _MOST_NAMES = 4096
-"""Nodes kept for a signature, and shapes of lines."""
+"""Nodes kept for a signature, and tasks that ended."""
 _EACH_LINE_COUNTS = {"collective_timeout", "node_failure", "host_oom"}
 """Classes in which each line may name another culprit."""
 _ENOUGH = 1000

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from pretrainctl.errors import CheckpointError, LedgerError
+from pretrainctl.errors import CheckpointError
 from pretrainctl.records import codec
 from pretrainctl.records.contract import SHARDS_FILE
-from pretrainctl.records.shards import SavedShard, SavedShards, digest_of, find_other_name
+from pretrainctl.records.shards import SavedShard, SavedShards, digest_of, find_other_name, read_record
 from pretrainctl.trainer.engine import Ranks
 
 __all__ = ["refuse_strangers", "write_record"]
@@ -68,11 +68,9 @@ def refuse_strangers(tag: Path, step: int, ranks: Ranks, names: Sequence[str]) -
 
 def _read(tag: Path) -> SavedShards | None:
     try:
-        return codec.read_known(SavedShards, tag / SHARDS_FILE)
-    except LedgerError as error:
-        if isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, FileNotFoundError):
-            raise CheckpointError(str(error)) from error
-        return None
+        return read_record(tag)
+    except OSError as error:
+        raise CheckpointError(f"{tag / SHARDS_FILE} cannot be read: {error.strerror or error}") from error
 
 
 class _File(NamedTuple):

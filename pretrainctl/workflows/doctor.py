@@ -31,13 +31,14 @@ def examine_logs(
     is told what is waited for. InputError for what is no log that can be read (see `take_logs`).
     """
     with take_logs(paths, say=say) as logs:
-        placement = placement_in(list(logs))
+        files = list(logs)
+        placement = placement_in(files)
         if nodes:
             placement = replace(placement, nodes=node_names.expand(nodes), guessed=False)
         if ranks_per_node is not None:
             placement = replace(placement, ranks_per_node=ranks_per_node)
-        reading = read_logs(list(logs), names=logs)
-        return finding_of(diagnose_log(reading, placement, spread_in(list(logs), reading, placement, names=logs)))
+        reading = read_logs(files, names=logs)
+        return finding_of(diagnose_log(reading, placement, spread_in(files, reading, placement, names=logs)))
 
 
 def examine_run(name: str, attempt: int | None = None, restart: int | None = None) -> Finding:

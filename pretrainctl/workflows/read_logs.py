@@ -19,7 +19,7 @@ from pretrainctl.recovery.standing import RESTART_WORDS
 from pretrainctl.runs.log_scan import edges, scan, scan_back, text_before
 from pretrainctl.slurm import nodes as node_names
 
-__all__ = ["placement_in", "read_logs"]
+__all__ = ["placement_in", "rank_in", "read_logs"]
 
 _RANK_FILE = re.compile(r"(?:rank|task)[-_.]?0*(\d+)(?!\d)", re.IGNORECASE)
 _OURS = "pretrainctl: "
@@ -51,8 +51,7 @@ def read_logs(
         reading.watch(names.get(path, str(path)), functools.partial(_look_after, path, year))
     for path in present:
         called = names.get(path, str(path))
-        named = _RANK_FILE.search(Path(called).name)
-        rank = int(named[1]) if named else None
+        rank = rank_in(called)
         among = placement if path in of_job else None
         for hit in scan(path, (*CLUES, *RESTART_WORDS, *LAST_WORDS), limit=limit):
             if not _is_ours(hit.text):
@@ -67,6 +66,12 @@ def read_logs(
                     among=among,
                 )
     return reading
+
+
+def rank_in(file: str) -> int | None:
+    """The rank that the name of a log says it is of, None where it says none."""
+    named = _RANK_FILE.search(Path(file).name)
+    return int(named[1]) if named else None
 
 
 def _look_after(path: Path, year: int) -> Aftermath:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -13,10 +12,9 @@ from pretrainctl.recovery.log_reading import LogReading
 from pretrainctl.recovery.placement import Placement
 from pretrainctl.recovery.spread import Spread, raised, read_spread
 from pretrainctl.runs.log_scan import scan
+from pretrainctl.workflows.read_logs import rank_in
 
 __all__ = ["spread_in"]
-
-_RANK_FILE = re.compile(r"(?:rank|task)[-_.]?0*(\d+)(?!\d)", re.IGNORECASE)
 
 
 def spread_in(
@@ -45,8 +43,7 @@ def _lines(
     paths: Sequence[Path], text: str, limit: int | None, names: Mapping[Path, str]
 ) -> Generator[tuple[str, int | None], None, None]:
     for path in paths:
-        named = _RANK_FILE.search(Path(names.get(path, str(path))).name)
-        rank = int(named[1]) if named else None
+        rank = rank_in(names.get(path, str(path)))
         with contextlib.suppress(OSError, PretrainctlError):
             for hit in scan(path, [text], limit=limit):
                 yield hit.text, rank

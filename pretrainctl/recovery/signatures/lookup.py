@@ -12,9 +12,8 @@ _MOST_SHAPES = 4096
 _DIGITS = dict.fromkeys(map(ord, "0123456789"))
 _ERRNO = re.compile(r"rrno\D{0,8}(\d+)")
 
-_SAME: dict[tuple[str, str, str], Signature] = {}
-for _one in SIGNATURES:
-    _SAME.setdefault((_one.pattern.pattern, _one.failure_class, _one.meaning), _one)
+_SAME = {(one.pattern.pattern, one.failure_class, one.meaning): one for one in reversed(SIGNATURES)}
+"""The first of the entries that differ only in their clue."""
 
 
 def shape_of(raw: str) -> str:

@@ -12,6 +12,8 @@ from pretrainctl.recovery.pace import Pace
 
 __all__ = ["LeftWatch"]
 
+_PAUSE = 1.0
+"""Seconds between two looks for the file, which may lie in a slow file system and is hardly ever there."""
 _GRACE = 8.0
 """Seconds after the record of a task that left, which comes 3 s after its end where it was not rank 0."""
 
@@ -23,6 +25,7 @@ class LeftWatch:
         self._path = folder / "left.json"
         self._target = target_steps
         self._clock = clock
+        self._next = clock()
         self._since: float | None = None
         self._left: Failure | None = None
 
@@ -32,10 +35,12 @@ class LeftWatch:
         Without rank 0 nobody writes one. Without another, rank 0 may have work of its own to do at the end, or in a
         save or an evaluation: it is waited for while it reports, or says that it is at that, or has done its last step.
         """
-        self._left = self._left or codec.read_if_whole(Failure, self._path)
+        now = self._clock()
+        if self._left is None and now >= self._next:
+            self._next = now + _PAUSE
+            self._left = codec.read_if_whole(Failure, self._path)
         if self._left is None:
             return False
-        now = self._clock()
         self._since = self._since if self._since is not None else now
         if now - self._since < _GRACE:
             return False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from collections import Counter
@@ -79,11 +78,13 @@ class NodeWatch:
         ended = [node for node in self._ends.take() if node in self.attempt.record.nodes and node not in self.dead]
         if not ended or self.attempt.signals.terminated:
             return
+        if self._child is None or self._child.poll() is not None:
+            return  # the whole step has ended, and is started again
         fresh = [node for node in ended if self._times_alone[node] < _ALONE]
+        if not fresh:
+            return
         self._times_alone.update(fresh)
         self._alone |= dict.fromkeys(fresh, time.monotonic())
-        if not fresh or self._child is None or self._child.poll() is not None:
-            return  # the whole step has ended, and is started again
         self.attempt.event("note", f"the beat on {', '.join(fresh)} ended, and the node did not; started again")
         self._single = [child for child in self._single if child.poll() is None]
         self._single.append(self._start(fresh))
@@ -163,16 +164,17 @@ class NodeWatch:
         Where Slurm does not answer, or ends the job, nothing is known.
         """
         record = self.attempt.record
-        with contextlib.suppress(SlurmError):
+        try:
             job = self.attempt.slurm.jobs([record.job_id]).get(record.job_id)
-            if job is None or not job.is_running or not job.nodes:
-                return {}
-            taken = {node: _TAKEN for node in record.nodes if node not in {*job.nodes, *self.dead}}
-            for node, how in taken.items():
-                self.dead[node] = how
-                self.attempt.event("node_dead", f"node {node} is lost: {how}", {"node": node, "how": how})
-            return taken
-        return {}
+        except SlurmError:
+            return {}
+        if job is None or not job.is_running or not job.nodes:
+            return {}
+        taken = {node: _TAKEN for node in record.nodes if node not in {*job.nodes, *self.dead}}
+        for node, how in taken.items():
+            self.dead[node] = how
+            self.attempt.event("node_dead", f"node {node} is lost: {how}", {"node": node, "how": how})
+        return taken
 
     def healthy(self) -> tuple[str, ...]:
         """Nodes of the allocation that are not known to be dead. The batch host is last: it is left out where there

@@ -11,10 +11,9 @@ import pytest
 import torch
 
 from pretrainctl.errors import UnreadableError
-from pretrainctl.frameworks import shard_record
 from pretrainctl.frameworks.torch_archive import open_archive
 from pretrainctl.frameworks.zero_checkpoint import inspect
-from pretrainctl.records import codec
+from pretrainctl.records import codec, shards
 from pretrainctl.records.run import Checkpoint, CheckpointStatus
 from pretrainctl.records.shards import SavedShard, SavedShards
 
@@ -121,7 +120,7 @@ def test_a_record_that_the_file_system_does_not_give_is_unknown(tree, monkeypatc
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(codec, "open_regular", refuse)
-    assert shard_record.codec is codec
+    assert shards.codec is codec
     with pytest.raises(UnreadableError, match=r"shards\.json cannot be read \(Input/output error\)"):
         judged(tree, tag)
 

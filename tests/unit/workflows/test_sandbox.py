@@ -109,14 +109,14 @@ def test_more_signals_do_not_leave_a_sandbox_half_taken_down(tmp_path: Path) -> 
 def test_the_folder_of_a_sandbox_that_runs_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "work" / "sandbox").mkdir(parents=True)
+    (tmp_path / "drill" / "sandbox").mkdir(parents=True)
     monkeypatch.setattr(sandbox.Sandbox, "lives", lambda _self: True)
-    assert not sandbox.discard(tmp_path / "work", tmp_path / "work" / "sandbox", say=print)
-    assert f"PRETRAINCTL_SANDBOX={tmp_path}/work/sandbox pretrainctl sandbox down" in capsys.readouterr().out
-    assert (tmp_path / "work" / "sandbox").is_dir()
+    assert not sandbox.discard(tmp_path / "drill", tmp_path / "drill" / "sandbox", say=print)
+    assert f"PRETRAINCTL_SANDBOX={tmp_path}/drill/sandbox pretrainctl sandbox down" in capsys.readouterr().out
+    assert (tmp_path / "drill" / "sandbox").is_dir()
     monkeypatch.undo()
-    assert sandbox.discard(tmp_path / "work", tmp_path / "work" / "sandbox", say=print)
-    assert not (tmp_path / "work").exists()
+    assert sandbox.discard(tmp_path / "drill", tmp_path / "drill" / "sandbox", say=print)
+    assert not (tmp_path / "drill").exists()
 
 
 @pytest.mark.parametrize("place", ["/dev/null", "/proc/x"])
