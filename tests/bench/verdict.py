@@ -13,7 +13,10 @@ from tests.sandbox.training_runs import TrainingRun, wait_until
 
 __all__ = ["Expected", "wrong_with"]
 
-_QUEUE_PATIENCE = 60.0
+_QUEUE_PATIENCE = 240.0
+"""Seconds for Slurm to end a job. A bare job whose batch script dies with its node, and the node boots at once, is
+RUNNING for 54 s more until Slurm calls it NODE_FAIL."""
+_PROCESS_PATIENCE = 60.0
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,7 @@ def _leftovers(run: TrainingRun) -> str:
         wait_until(lambda: not _jobs(run), _QUEUE_PATIENCE, "the queue to be empty")
     except AssertionError as error:
         return f"{error}: {_jobs(run)} are left"
-    deadline = time.monotonic() + _QUEUE_PATIENCE
+    deadline = time.monotonic() + _PROCESS_PATIENCE
     while left := _processes(run.folder):
         if time.monotonic() > deadline:
             return f"processes are left: {left}"
