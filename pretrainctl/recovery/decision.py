@@ -129,7 +129,7 @@ def decide(
     forbidden = stops_chain(diagnosis, rule)
     kind = FailureClass(diagnosis.failure_class)
     course = policy_of(kind, rule.policies).course
-    pauses = _pauses(diagnosis, rule)
+    pauses = _pauses(diagnosis, history, rule)
     times = _same_error(kind, history)
     # What is full may be emptied, what lasts may be repaired, within the pauses: they cost less than a night.
     if forbidden is not None and (not pauses or times > len(pauses)):
@@ -220,14 +220,21 @@ def left_out(
     return tuple(node for node in diagnosis.nodes if node in before)
 
 
-def _pauses(diagnosis: Diagnosis, rule: RecoveryRule) -> tuple[float, ...]:
-    """Those of the class; an error of the program of which no line is known is as good as unknown."""
+def _pauses(diagnosis: Diagnosis, history: Sequence[RestartSummary], rule: RecoveryRule) -> tuple[float, ...]:
+    """Those of the class; an error of the program of which no line is known is as good as unknown.
+
+    What nobody knows is tried once more, at once. Only before the first step it may be a server that is away, and is
+    waited for: one that comes twice after the same step is the program's own.
+    """
     kind = FailureClass(diagnosis.failure_class)
-    wordless = kind is FailureClass.APPLICATION_ERROR and diagnosis.confidence == "low"
     policy = policy_of(kind, rule.policies)
+    wordless = kind is FailureClass.APPLICATION_ERROR and diagnosis.confidence == "low"
     if wordless and policy.course is not Course.STOP:
-        return policy_of(FailureClass.UNKNOWN, {}).pauses
-    return policy.pauses
+        policy = policy_of(FailureClass.UNKNOWN, {})
+    elif kind is not FailureClass.UNKNOWN:
+        return policy.pauses
+    has_stepped = bool(history) and history[-1].end_step is not None
+    return policy.pauses[:1] if has_stepped else policy.pauses
 
 
 def _same_error(kind: FailureClass, history: Sequence[RestartSummary]) -> int:

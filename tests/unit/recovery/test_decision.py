@@ -124,16 +124,20 @@ def test_a_fault_of_the_machine_may_come_twice(kind: str) -> None:
     assert decision(kind, restarts((kind, 17, 5), (kind, 17, 5))).action is Action.RESTART_HERE
 
 
+NOBODY_KNOWS = [
+    Diagnosis("unknown", "why"),
+    Diagnosis("application_error", "rank 0 ended with status 1", confidence="low"),
+]
 PAUSES = [
     (Diagnosis("filesystem", "why"), (30, 120)),
     (Diagnosis("filesystem", "the disk is full", lasting=True), (30, 120)),
-    (Diagnosis("unknown", "why"), (0, 120)),
-    (Diagnosis("application_error", "rank 0 ended with status 1", confidence="low"), (0, 120)),
+    *[(one, (0, 120)) for one in NOBODY_KNOWS],
 ]
 
 
-@pytest.mark.parametrize(("diagnosis", "pauses"), PAUSES)
-@pytest.mark.parametrize("step", [None, 17])
+@pytest.mark.parametrize(
+    ("diagnosis", "pauses", "step"), [*[(*one, None) for one in PAUSES], *[(*one, 17) for one in PAUSES[:2]]]
+)
 def test_what_may_pass_is_waited_for_before_it_stops_the_chain(diagnosis, pauses, step) -> None:
     ends = [(diagnosis.failure_class, step, 5)] * 3
     for times, pause in enumerate(pauses, 1):
@@ -144,6 +148,16 @@ def test_what_may_pass_is_waited_for_before_it_stops_the_chain(diagnosis, pauses
     assert (found.action, found.pause) == (Action.STOP, 0)
     assert found.reason.startswith(diagnosis.message)
     assert ("until a person acts" if diagnosis.lasting else "3 times in a row") in found.reason
+
+
+@pytest.mark.parametrize("diagnosis", NOBODY_KNOWS)
+def test_what_nobody_knows_runs_twice_where_it_comes_after_the_same_step(diagnosis) -> None:
+    ends = [(diagnosis.failure_class, 17, 5)] * 2
+    once = decide(diagnosis, restarts(*ends[:1]), RULE, healthy_nodes=2, needed_nodes=2)
+    assert (once.action, once.pause) == (Action.RESTART_HERE, 0)
+    twice = decide(diagnosis, restarts(*ends), RULE, healthy_nodes=2, needed_nodes=2)
+    assert (twice.action, twice.pause) == (Action.STOP, 0)
+    assert "the same error twice in a row after step 17" in twice.reason
 
 
 @pytest.mark.parametrize(("healthy", "left_out"), [(3, ("node03",)), (2, ())])
