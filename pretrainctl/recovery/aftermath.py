@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pretrainctl.recovery.log_lines import bare, read_time
+from pretrainctl.recovery.log_lines import STAMP, bare, read_time
 from pretrainctl.recovery.signatures.program import LOSS
 
 __all__ = ["STEP_WORDS", "Aftermath", "look_after", "read_step"]
@@ -35,7 +35,7 @@ _NUMBER = r"([\d,_]*\d(?:\.\d+)?(?:e[+-]?\d+)?)"
 _STEP = re.compile(rf"(?:step|iteration|iter|batch)s?['\"]?\s*[:=#]?\s*['\"]?{_NUMBER}", re.IGNORECASE)
 _EPOCH = re.compile(rf"epoch['\"]?\s*[:=]?\s*['\"]?{_NUMBER}", re.IGNORECASE)
 _BARE = re.compile(
-    r"(?:\s*(?:\d+:(?=\s)|\[[^\]]*\]:?|\d{4}[-/]\d\d[-/]\d\d[T ]?|\d\d:\d\d:\d\d\S*|[-|]\s|INFO:?))*\s*"
+    rf"(?:\s*(?:{STAMP}|INFO:?))*\s*"
     r"(?:(?:global[ _])?(?:step|iteration|iter)[ :=#]+\d|\[step=\d)",
     re.IGNORECASE,
 )

@@ -9,6 +9,8 @@ from __future__ import annotations
 import enum
 import re
 
+from pretrainctl.recovery.log_lines import STAMP
+
 __all__ = ["Manner", "attempts_in", "manner_of"]
 
 
@@ -43,9 +45,8 @@ _GIVEN_UP = re.compile(r"giv(?:ing|en|es) up|exhausted|no more (?:retries|attemp
 
 _ERROR_NAME = r"(?:\w+\.)*[A-Z]\w*(?:Error|Exception|Timeout)\b"
 _PREFIX = re.compile(
-    r"(?:\s*(?:\d+:(?=\s)|\[[^\]]*\]:?|\d{4}[-/]\d\d[-/]\d\d[T ]?|\d\d:\d\d:\d\d\S*|"
-    r"(?:ERROR|CRITICAL|FATAL|WARNING|INFO|DEBUG)\b:?|"
-    rf"(?!{_ERROR_NAME}|[Ee]rror:|[Ff]atal:|FATAL:)[\w./-]+(?:\[\d+\])?:(?=\s)|[-|]\s))*\s*"
+    rf"(?:\s*(?:{STAMP}|(?:ERROR|CRITICAL|FATAL|WARNING|INFO|DEBUG)\b:?|"
+    rf"(?!{_ERROR_NAME}|[Ee]rror:|[Ff]atal:|FATAL:)[\w./-]+(?:\[\d+\])?:(?=\s)))*\s*"
 )
 _RAISED = re.compile(
     rf"{_ERROR_NAME}|[Ee]rror\b|[Ff]atal\b|FATAL\b|terminate called|what\(\):|"

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 
 from pretrainctl.recovery.placement import could_be_node
 
-__all__ = ["LogLine", "Moment", "bare", "read_moment", "read_time", "split"]
+__all__ = ["STAMP", "LogLine", "Moment", "bare", "read_moment", "read_time", "split"]
 
+STAMP = r"\d+:(?=\s)|\[[^\]]*\]:?|\d{4}[-/]\d\d[-/]\d\d[T ]?|\d\d:\d\d:\d\d\S*|[-|]\s"
+"""Pattern of one thing that loggers and srun print before what is said: a rank, a bracket, a date, a time, a dash."""
 _ANSI = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours, the cursor
     r"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?"  # the title of a window, links, and other strings
