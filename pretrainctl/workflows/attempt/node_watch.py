@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pretrainctl import process
 from pretrainctl.errors import SlurmError
 from pretrainctl.liveness.beat import TOKEN_VARIABLE
-from pretrainctl.liveness.listener import DeadNode, Listener
+from pretrainctl.liveness.listener import DeadNode, Listener, make_room
 from pretrainctl.runs.pulse import Pulse
 from pretrainctl.slurm import nodes as node_names
 from pretrainctl.slurm import steps
@@ -22,6 +22,8 @@ __all__ = ["NodeWatch"]
 
 _FIRST_BEAT_PATIENCE = 30.0
 """Seconds that the first beat of a node may take; a Slurm step on many nodes starts in a few."""
+_FIRST_BEAT_PER_NODE = 0.1
+"""Seconds more for each node: where a thousand start Python from one file system at once, the last comes late."""
 _BEATS_AGAIN_AFTER = 5.0
 """Seconds between two starts of the beats."""
 _ALONE_PATIENCE = 10.0
@@ -68,8 +70,14 @@ class NodeWatch:
         self.start()
 
     def start(self) -> None:
-        """Start a beating process on each node that is not known to be dead, and return at once."""
+        """Start a beating process on each node that is not known to be dead, and return at once.
+
+        None where this process cannot hold the connections of all: those left out would take it for dead.
+        """
         self._begun = time.monotonic()
+        if no_room := make_room(len(self.attempt.record.nodes)):
+            self.attempt.event("note", f"nodes are not watched: {no_room}")
+            return
         self._child = self._start([node for node in self.attempt.record.nodes if node not in self.dead])
 
     def _replace_ended(self) -> None:
@@ -117,11 +125,13 @@ class NodeWatch:
 
         Where nobody beats, that is the network or Slurm: nothing is known, and the training is tried.
         """
-        deadline = time.monotonic() + _FIRST_BEAT_PATIENCE
+        if self._child is None:
+            return
         nodes = self.attempt.record.nodes
+        deadline = time.monotonic() + _FIRST_BEAT_PATIENCE + _FIRST_BEAT_PER_NODE * len(nodes)
         while not set(nodes) <= self.listener.seen() and time.monotonic() < deadline:
             time.sleep(0.1)
-            if self.attempt.signals.terminated or (self._child is not None and self._child.poll() is not None):
+            if self.attempt.signals.terminated or self._child.poll() is not None:
                 break
         if not self.listener.seen():
             self.attempt.event("note", "no node beats: nodes are not watched")

@@ -54,6 +54,8 @@ def witness(run_dir: Path, number: int, host: str, port: int, how: str) -> None:
     that the job runs, and the run folder can be written: a file system that hangs silences a batch host too.
     """
     me, turn = os.environ.get("SLURMD_NODENAME", ""), int(os.environ.get("SLURM_PROCID", "0"))
+    if turn > _WITNESSES:
+        return
     deadline = time.monotonic() + _PATIENCE
     pause = 1.0
     time.sleep(_TURN * max(0, turn - 1))
@@ -65,7 +67,7 @@ def witness(run_dir: Path, number: int, host: str, port: int, how: str) -> None:
             record = next(attempt for attempt in run.attempts() if attempt.attempt == number)
             known = _state(run, record)
             ended = known is not None and known.ended
-            if me != record.host and turn <= _WITNESSES and not ended and not is_there(timeout=wait):
+            if me != record.host and not ended and not is_there(timeout=wait):
                 last = functools.partial(is_there, timeout=min(wait, _LAST_TRY))
                 end_headless_job(run, record, Slurm(), how, is_there=last)
         except (PretrainctlError, OSError) as error:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import resource
 import socket
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from pretrainctl.liveness.listener import Listener
+from pretrainctl.liveness.listener import Listener, make_room
 from pretrainctl.records.launch import LivenessRule
 
 RULE = LivenessRule(interval=1.0, silent_after=5.0, closed_after=1.0)
@@ -149,3 +152,45 @@ def test_settled_means_that_each_node_has_beaten_since_or_is_dead(listener: List
     gone.close()
     pass_time(listener, clock, 1.5, nodes)
     assert listener.settled_since(moment, ["a", "b"])
+
+
+@pytest.fixture
+def few_files() -> Iterator[int]:
+    """A soft limit of open files that leaves room for some thirty more."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    few = max(int(path.name) for path in Path("/proc/self/fd").iterdir()) + 32
+    resource.setrlimit(resource.RLIMIT_NOFILE, (few, before[1]))
+    yield few
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_more_nodes_than_the_login_shell_lets_a_process_open_files(few_files: int) -> None:
+    assert make_room(200) == ""
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > few_files + 200
+    made = Listener(RULE, bind="127.0.0.1")
+    made.serve()
+    try:
+        nodes = []
+        for number in range(200):
+            nodes.append(socket.create_connection(("127.0.0.1", made.port), timeout=5))
+            nodes[-1].sendall(f"{made.token} node{number}\n".encode())
+        deadline = time.monotonic() + 10
+        while len(made.seen()) < len(nodes) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert len(made.seen()) == len(nodes)
+        assert made.dead() == ()
+    finally:
+        made.close()
+        for one in nodes:
+            one.close()
+
+
+def test_a_hard_limit_below_the_nodes_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _kind: (1024, 4096))
+    monkeypatch.setattr(resource, "setrlimit", lambda _kind, limits: asked.append(limits))
+    asked: list[tuple[int, int]] = []
+    assert make_room(300) == ""
+    assert make_room(1900) == ""
+    told = "5000 open files are needed for the beats of 2372 nodes, and the hard limit is 4096 (ulimit -Hn)"
+    assert make_room(2372) == told
+    assert asked == [(4056, 4096)]

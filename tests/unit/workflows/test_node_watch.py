@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,6 +12,7 @@ from pretrainctl.errors import SlurmError
 from pretrainctl.records.job import Job
 from pretrainctl.records.launch import LivenessRule
 from pretrainctl.slurm.states import read_state
+from pretrainctl.workflows.attempt import node_watch
 from pretrainctl.workflows.attempt.node_watch import NodeWatch
 
 
@@ -31,8 +32,8 @@ class Attempt:
             raise SlurmError("no answer")
         return {ids[0]: Job(ids[0], "a", read_state(self.state), nodes=self.nodes)}
 
-    def event(self, kind: str, message: str, data: dict[str, str]) -> None:
-        self.told.append(f"{kind} {message} {data['node']}")
+    def event(self, kind: str, message: str, data: Mapping[str, str] = {}) -> None:
+        self.told.append(" ".join([kind, message, *filter(None, [data.get("node")])]))
 
 
 @pytest.fixture
@@ -59,4 +60,13 @@ def test_nothing_is_known_of_a_job_that_ends_or_where_slurm_does_not_say(
 ) -> None:
     watch.attempt.state, watch.attempt.nodes = state, nodes
     assert watch.note_taken() == {}
+    assert watch.healthy() == ("n2", "n3", "n1")
+
+
+def test_where_not_all_nodes_can_be_heard_none_is_watched(watch: NodeWatch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_watch, "make_room", lambda nodes: f"no room for {nodes}")
+    watch.start()
+    watch.wait_for_first_beats()
+    watch.poll(0.0)
+    assert watch.attempt.told == ["note nodes are not watched: no room for 3"]
     assert watch.healthy() == ("n2", "n3", "n1")

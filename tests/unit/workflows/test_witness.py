@@ -85,6 +85,15 @@ def test_the_last_try_before_the_cancel_is_a_short_one(tmp_path: Path, monkeypat
     assert tries == [2.0, 1.0]
 
 
+def test_of_a_thousand_nodes_that_lose_the_batch_host_few_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[Path] = []
+    monkeypatch.setattr(module, "RunFolder", looked.append)
+    monkeypatch.setattr(module.time, "sleep", lambda _seconds: None)
+    monkeypatch.setenv("SLURM_PROCID", "4")
+    module.witness(Path("/nowhere"), 1, "localhost", 1, "silent")
+    assert looked == []
+
+
 @pytest.mark.parametrize("failed", [False, True], ids=["no step", "a rank failed"])
 def test_ranks_that_cannot_save_are_not_waited_for(tmp_path: Path, *, failed: bool) -> None:
     folder = contract.restart_dir(tmp_path, 1, 0)
