@@ -6,7 +6,8 @@ PretrainctlError            1
 |-- CommandError            4   another program failed or did not answer in time
 |   `-- SlurmError          5   Slurm refused, or could not be reached
 |-- RunError                6   a run folder that is no run, exists already, or is in the wrong state
-|   `-- LedgerError         7   an event or record that cannot be read
+|   |-- LedgerError         7   an event or record that cannot be read
+|   `-- SupersededError     6   another attempt has the run
 |-- CheckpointError         8   no usable checkpoint where there must be one, or those of another run
 |   `-- UnreadableError     8   the file system did not answer: whether there is one is unknown
 |-- NotReachedError         9   the command worked, but the run has not reached its target
@@ -30,6 +31,7 @@ __all__ = [
     "RunError",
     "ScriptError",
     "SlurmError",
+    "SupersededError",
     "UnreadableError",
 ]
 
@@ -86,6 +88,10 @@ class LedgerError(RunError):
     """An event or a record of a run that cannot be read; `path` names the file."""
 
     exit_code = 7
+
+
+class SupersededError(RunError):
+    """What an attempt wanted to do, and may not any more: another one has the run."""
 
 
 class CheckpointError(PretrainctlError):

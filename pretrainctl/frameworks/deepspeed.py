@@ -43,7 +43,6 @@ def launch(plan: Plan, identity: RunIdentity) -> tuple[Launch, TrainingSettings 
     python = _training_python(plan, identity)
     program, resume_arguments = _program(recipe, identity, python, directory)
     ranks_per_task = 1 if profile.tasks.launcher == "direct" else geometry.tasks_per_node
-    jobs = recipe.chain.jobs or profile.chain.jobs
     record = Launch(
         run_name=plan.name,
         run_id=identity.run_id,
@@ -71,7 +70,8 @@ def launch(plan: Plan, identity: RunIdentity) -> tuple[Launch, TrainingSettings 
         ),
         checkpoint=checkpoint_layout(plan, directory),
         chain=_chain(plan),
-        chained_jobs=jobs - 1 if prequeued else 0,
+        chained_jobs=_jobs(plan) - 1,
+        tops_up=prequeued and profile.chain.sbatch_inside == "unknown",
         signal_lead=profile.signals.lead,
         target_steps=geometry.total_steps,
         tokens_per_step=geometry.tokens_per_step,
@@ -128,6 +128,13 @@ def model_shape(recipe: Recipe) -> ModelShape:
 def _node_test(plan: Plan, python: str) -> NodeTestRule:
     seconds = plan.recipe.node_test or plan.profile.node_test
     return NodeTestRule(0.0 if seconds == "off" else float(seconds), plan.gpus_per_node, python)
+
+
+def _jobs(plan: Plan) -> int:
+    """Jobs of the run at once; of those that attempts queue themselves, no more than the queue takes."""
+    jobs = plan.recipe.chain.jobs or plan.profile.chain.jobs
+    most = plan.queue.max_jobs
+    return min(jobs, most) if _chain(plan) == "inside" and isinstance(most, int) else jobs
 
 
 def _chain(plan: Plan) -> Any:

@@ -149,7 +149,8 @@ class Launch:
     stand `container`, the argv that enters an image, and `torchrun`, the argv of a launcher of ranks up to what
     only a task knows; both may be empty.
     `python` runs pretrainctl itself on the batch host and the nodes. `job_name` is unique to the run;
-    `sbatch_options` are those that the chained job is submitted with besides the script's directives.
+    `chained_jobs` wait in the queue while one runs. With `prequeued` the launch queues them; `tops_up`: attempts try to
+    queue the missing ones there too, since nobody has said that sbatch does not work inside jobs.
     """
 
     run_name: str
@@ -176,6 +177,7 @@ class Launch:
     """Added to `program` by task.sh when there is a tag to resume from; `{tag}` in them is that tag."""
     container: tuple[str, ...] = ()
     torchrun: tuple[str, ...] = ()
+    tops_up: bool = False
 
 
 @dataclass(frozen=True)

@@ -205,7 +205,7 @@ class Chain(Part):
     strategy: Literal["inside", "prequeued"] | None = None
     """`inside` = each job queues the next; `prequeued` = the launch queues them; null = the profile's."""
     jobs: Positive | None = None
-    """Jobs queued at launch with `prequeued`, the first included; null = the profile's number."""
+    """Jobs of the run at once, the running one included; null = the profile's number."""
 
 
 class Recovery(Part):

@@ -191,10 +191,11 @@ class SiteChain(Sourced):
 
     strategy: Literal["inside", "prequeued"]
     """`inside` = sbatch works on compute nodes; `prequeued` = only on login nodes."""
-    jobs: Positive = 2
-    """Jobs queued at launch with `prequeued`, the first included."""
+    jobs: Positive = 3
+    """Jobs of a run at once, the running one included: `prequeued` queues all at launch, `inside` keeps as many, two at
+    least. Of three one may be lost before its first line runs, to a prolog that fails, and another goes on."""
     sbatch_inside: Known = "unknown"
-    """Whether sbatch works on compute nodes; unknown is treated as no, and said."""
+    """Whether sbatch works on compute nodes; unknown = the launch queues several, and each job tries."""
 
     @model_validator(mode="after")
     def _possible(self) -> SiteChain:

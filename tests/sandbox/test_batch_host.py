@@ -11,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from pretrainctl.sandbox import Sandbox
+from pretrainctl.records import codec, contract
+from pretrainctl.records.contract import Fence
+from pretrainctl.runs.folder import RunFolder
+from pretrainctl.sandbox import Sandbox, processes
 from tests.sandbox.training_runs import Site, TrainingRun, wait_until
 
 pytestmark = pytest.mark.usefixtures("sandbox")
@@ -47,8 +50,37 @@ def test_without_a_spare_the_chained_job_starts_at_once_and_elsewhere(
     assert (told["class"], told["nodes"]) == ("node_failure", [host])
     run.wait_for_step(STEPS // 2)
     saved = [entry["step"] for entry in run.samples("saved") if entry["attempt"] == 1]
-    assert run.first_step_of(2) == saved[-1] + 1
+    resumed = run.events("checkpoint_gate")[1].data["resume_step"]
+    assert resumed in {saved[-1], saved[-1] + 10}, "the host may die between a save and the line that tells of it"
+    assert run.first_step_of(2) == resumed + 1
     assert run.status()["phase"] == "running"
+    assert site.command("cancel", run.name).returncode == 0
+
+
+def test_a_host_that_comes_back_takes_nothing_from_the_attempt_that_trains(site: Site, sandbox: Sandbox) -> None:
+    run, host = launch(site, "host-back", "chain.jobs=3", steps=100 * STEPS)
+    owner = RunFolder(run.folder).attempts()[0]
+    where = sandbox.layout
+    frozen = processes.freeze(
+        lambda: processes.members(processes.scan(), root=where.root, slurm_conf=where.slurm_conf, names=[host])
+    )
+    wait_until(lambda: any(sample["attempt"] == 2 for sample in run.samples()), 90, "attempt 2 to train", run=run)
+    # What Slurm has on that host still stands, so nothing ends the attempt and its sruns but themselves.
+    for one in frozen:
+        if one.pid == owner.pid or Path(f"/proc/{one.pid}/comm").read_text() == "srun\n":
+            processes.send(one, signal.SIGCONT)
+    end = wait_until(lambda: [event for event in run.events("attempt_ended") if event.attempt == 1], 90, "its end")[0]
+    assert (end.data["class"], end.message) == ("fenced", "attempt 2 has the run")
+    assert codec.read(Fence, contract.fence_file(run.folder)).attempt == 2
+    assert not run.events("stopped")
+    assert not any(event.data["quarantined"] for event in run.events("checkpoint_gate"))
+    assert [event.attempt for event in run.events("restart_started")] == [1, 2]
+    waiting = site.slurm("squeue", "-h", "-o", "%A", "--states=PENDING").split()
+    assert len(waiting) == 2, "those that wait for attempt 2 to end are there"
+    step = run.step()
+    run.wait_for_step(step + 30)
+    for one in frozen:
+        processes.send(one, signal.SIGCONT)
     assert site.command("cancel", run.name).returncode == 0
 
 

@@ -40,8 +40,10 @@ class Chain:
         self._job_id = job_id
         self._attempt: Attempt | None = None
         self._early: list[tuple[EventKind, str, Mapping[str, Any]]] = []
-        self._missing = launch.chain == "inside"
+        self._missing = launch.chain == "inside" or launch.tops_up
+        self._wanted = max(launch.chained_jobs, 1) if launch.chain == "inside" else launch.chained_jobs
         self._refused = False
+        self._waiting: list[int] = []
         self._pause = _FIRST_PAUSE
         self._next_try = 0.0
 
@@ -53,11 +55,11 @@ class Chain:
         self._early = []
 
     def ensure(self) -> None:
-        """Queue the job that goes on after this one, if attempts of this run do that and none is queued yet.
+        """Queue the jobs that go on after this one, if attempts of this run do that, and as many as are missing.
 
         A refusal (a queue that allows one submitted job), or a controller that does not answer, is a note: this
-        attempt trains all the same, and tries again later. One that was queued and is gone was cancelled by a person,
-        who does not want it back.
+        attempt trains all the same, and tries again later where none is queued. One that was queued and is gone was
+        cancelled by a person, who does not want it back.
         """
         if not self._missing:
             return
@@ -67,20 +69,25 @@ class Chain:
             self._queue()
         except CommandError as error:
             self._refused = bool(error.stderr) and read_refusal(error.stderr).spoke
-            self._say("chain_refused", f"no chained job: {error}", {"stderr": error.stderr[-2000:]})
+            self._give_up(str(error), {"stderr": error.stderr[-2000:]})
         except Exception as error:  # noqa: BLE001 - this attempt may train all the same
-            self._say("chain_refused", f"no chained job: {tell_fault(error)}")
+            self._give_up(tell_fault(error))
+
+    def _give_up(self, why: str, data: Mapping[str, Any] | None = None) -> None:
+        queued = ", ".join(map(str, self._waiting))
+        self._say("chain_refused", f"{f'queued is {queued}, and no more' if queued else 'no chained job'}: {why}", data)
 
     def tick(self) -> None:
-        """Try again where no chained job could be queued, with growing pauses."""
-        if self._missing and time.monotonic() >= self._next_try:
+        """Try again where no chained job could be queued, with growing pauses; not where sbatch may not work at all."""
+        pressing = self._missing and not self._waiting and not self._launch.tops_up
+        if pressing and time.monotonic() >= self._next_try:
             self.ensure()
 
     def last_try(self, patience: Patience) -> None:
         """Before this job hands over: wait for a controller that does not answer, since without a chained job nobody
         goes on. What Slurm refused is asked for once more only."""
         self.ensure()
-        if self._missing and not self._refused:
+        if self._missing and not self._waiting and not self._refused:
             try:
                 patience.until("Slurm to take the chained job", self._queue)
             except Exception as error:  # noqa: BLE001 - what this attempt knows is written all the same
@@ -88,13 +95,15 @@ class Chain:
                 self._say("note", f"nothing goes on by itself, `pretrainctl reconcile` does: {why}")
 
     def _queue(self) -> None:
-        queued = self._queued()
-        if queued:
-            self._say("note", f"job {queued[0]} is queued already", {"job_ids": queued})
-        else:
+        self._waiting = []
+        self._waiting = self._queued()
+        while len(self._waiting) < self._wanted:
             avoided = avoid_at_submit(self._run, self._launch, self._slurm)
             options = ["--dependency=singleton", *avoided.options]
-            submission = self._slurm.submit(self._run.script, options=options, job_name=self._launch.job_name)
+            submission = self._slurm.submit(
+                self._run.script, options=options, job_name=self._launch.job_name, known=self._waiting
+            )
+            self._waiting.append(submission.job_id)
             said = f"queued chained job {submission.job_id}" + (f"; {avoided.message}" if avoided.message else "")
             self._say("chained", said, {"job_id": submission.job_id, "exclude": list(avoided.nodes)})
         self._missing = False

@@ -16,8 +16,9 @@ from pretrainctl import process
 from pretrainctl.errors import SlurmError
 from pretrainctl.liveness.listener import DeadNode
 from pretrainctl.records import codec, contract
-from pretrainctl.records.contract import End, Failure, Fence, Request
+from pretrainctl.records.contract import End, Failure, Request
 from pretrainctl.records.progress import Hang
+from pretrainctl.runs.fence import raise_fence
 from pretrainctl.slurm import nodes as node_names
 from pretrainctl.slurm.environment import step_environment
 from pretrainctl.workflows.attempt.asking import Asking
@@ -86,14 +87,9 @@ class Restart:
         self._hang: Hang | None = None
 
     def prepare(self) -> None:
-        """Make the folder, and the fence against earlier restarts, and see that Slurm answers; after an OSError or a
-        SlurmError it can be called again.
-
-        Without its controller no srun starts: that would look like a program that fails before its first step.
-        """
+        """Make the folder, and the fence against earlier restarts; after an OSError it can be called again."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        codec.write(contract.fence_file(self.attempt.run.path), Fence(self.attempt.number, self.number))
-        self.attempt.slurm.step_ids(self.attempt.record.job_id)
+        raise_fence(self.attempt.run.path, self.attempt.number, self.number)
 
     def run(self) -> RestartEnd:
         """Start, watch, and return how it ended; on return no task of it runs on a node that answers."""

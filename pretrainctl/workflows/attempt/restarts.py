@@ -14,6 +14,7 @@ from pretrainctl.recovery import decision as decisions
 from pretrainctl.recovery.diagnosis import FailureClass, diagnose
 from pretrainctl.recovery.placement import Placement
 from pretrainctl.runs import ledger
+from pretrainctl.runs.fence import hold
 from pretrainctl.runs.state import fold
 from pretrainctl.workflows.attempt.chain import Chain
 from pretrainctl.workflows.attempt.context import Attempt
@@ -45,13 +46,17 @@ def train(attempt: Attempt, watch: NodeWatch, chain: Chain, nodes: NodeChoice) -
                     continue
                 patience.pause(IDLE_PAUSE)  # until Slurm knows, the chained job would get the same nodes
             return Decision(Action.HAND_OVER, nodes.lack(needed)), FailureClass.NODE_FAILURE.value
+        ended = patience.until("Slurm", functools.partial(_end_of_job, attempt))
+        if ended:
+            return Decision(Action.HAND_OVER, ended), FailureClass.NODE_FAILURE.value
         resume_tag = patience.until("the checkpoints", functools.partial(open_gate, attempt, number))
         back = too_far_back(attempt, patience)
         if back is not None:
             return back, FailureClass.CHECKPOINT_INCOMPLETE.value
         restart = Restart(attempt, watch, chain, number, usable[:needed], resume_tag)
-        patience.until("the run folder, and Slurm", restart.prepare)
+        patience.until("the run folder", restart.prepare)
         end = restart.run()
+        patience.until("the fence", functools.partial(hold, attempt.run.path, attempt.number))
         set_aside = functools.partial(ledger.set_aside_unreadable, attempt.run.path, since=attempt.number)
         attempt.tell_set_aside(patience.until("the ledger", set_aside))
         diagnosis = _diagnose(attempt, restart, end, patience)
@@ -134,10 +139,23 @@ def _wait(
             return Decision(Action.HAND_OVER, f"{diagnosis.message}; this allocation is ending")
         watch.note_dead()
         with contextlib.suppress(*MAY_PASS):
+            hold(attempt.run.path, attempt.number)
             stopped = _stopped_meanwhile(attempt, diagnosis)
             if stopped is not None:
                 return stopped
     return None
+
+
+def _end_of_job(attempt: Attempt) -> str:
+    """How this attempt's own job was ended meanwhile, empty where it runs or nobody knows it.
+
+    Of a batch host that stood still the witness has ended the job, and the next one may train. Without an answer of
+    Slurm no srun starts either: that would look like a program that fails before its first step.
+    """
+    job = attempt.slurm.jobs([attempt.record.job_id]).get(attempt.record.job_id)
+    if job is None or not (job.state.alive is False or job.state.job_class is JobClass.ENDING):
+        return ""
+    return f"Slurm has ended job {job.job_id} of this attempt: {job.state.text}"
 
 
 def _stopped_meanwhile(attempt: Attempt, diagnosis: Diagnosis) -> Decision | None:
@@ -162,6 +180,7 @@ def open_gate(attempt: Attempt, restart: int) -> str | None:
     """The tag to resume from, None for a fresh start; CheckpointError where neither is right, or the checkpoints are
     another run's."""
     directory = attempt.launch.checkpoint.directory
+    hold(attempt.run.path, attempt.number)
     refuse_stranger(directory, attempt.launch.run_id)
     expected = expected_checkpoint(attempt.run)
     result = gate(

@@ -7,13 +7,12 @@ import functools
 from dataclasses import replace
 from pathlib import Path
 
-from pretrainctl.errors import CheckpointError, PretrainctlError, UnreadableError
-from pretrainctl.records import codec, contract
-from pretrainctl.records.contract import Fence
+from pretrainctl.errors import CheckpointError, PretrainctlError, SupersededError, UnreadableError
 from pretrainctl.records.run import Action, AttemptRecord, Decision
 from pretrainctl.recovery.diagnosis import FailureClass
 from pretrainctl.runs import ledger
 from pretrainctl.runs.claim import claim, rival
+from pretrainctl.runs.fence import hold, raise_fence
 from pretrainctl.runs.folder import RunFolder
 from pretrainctl.runs.state import fold
 from pretrainctl.slurm.client import Slurm
@@ -82,6 +81,8 @@ def _take_and_carry(unclaimed: Attempt, chain: Chain, patience: Patience) -> int
         return 0
     try:
         decision, failure_class = _carry(attempt, chain, patience)
+    except SupersededError as error:
+        decision, failure_class = Decision(Action.STOP, str(error)), FailureClass.FENCED.value
     except UnreadableError as error:
         decision, failure_class = Decision(Action.HAND_OVER, str(error)), FailureClass.UNKNOWN.value
     except CheckpointError as error:
@@ -111,8 +112,7 @@ def _is_over(run: RunFolder) -> bool:
 
 
 def _carry(attempt: Attempt, chain: Chain, patience: Patience) -> tuple[Decision, str]:
-    fence = Fence(attempt.number, 0)
-    patience.until("the fence", lambda: codec.write(contract.fence_file(attempt.run.path), fence))
+    patience.until("the fence", functools.partial(raise_fence, attempt.run.path, attempt.number, 0))
     state = fold(patience.until("the ledger", lambda: ledger.read_events(attempt.run.path)))
     if state.finished is not None:
         return Decision(Action.FINISH, "the run was finished before"), "finished"
@@ -167,6 +167,11 @@ def _leave_idle(chain: Chain, patience: Patience) -> int:
 
 def _leave(attempt: Attempt, chain: Chain, patience: Patience, decision: Decision, failure_class: str) -> int:
     """Write how the attempt ends, settle the queue, and say what the batch script ends with."""
+    with contextlib.suppress(*MAY_PASS):
+        try:
+            hold(attempt.run.path, attempt.number)
+        except SupersededError as error:
+            decision, failure_class = Decision(Action.STOP, str(error)), FailureClass.FENCED.value
     if failure_class == FailureClass.FENCED.value:
         # Another attempt has the run: its state and its queue are no longer ours to settle.
         attempt.event("attempt_ended", decision.reason, {"action": "wait", "class": failure_class})

@@ -168,10 +168,11 @@ def _note_short_chain(recipe: Recipe, profile: ClusterProfile, needed: int | Non
         return
     jobs = "1 job is" if queued == 1 else f"{queued} jobs are"
     reach = "may not reach the target" if needed is None else f"about {needed} are needed to reach the target"
-    short = f"{jobs} queued at launch, and {reach}"
+    short = f"{jobs} queued at launch, and {reach}: "
     if profile.chain.sbatch_inside == "unknown":  # then another note says how many are queued
         short = f"these jobs {reach}" if needed is None else f"about {needed} jobs are needed to reach the target"
-    notes.append(f"{short}: give `pretrainctl reconcile` on a login node now and then, as in cron, which tops them up")
+        short += ": where sbatch does not work there, "
+    notes.append(f"{short}give `pretrainctl reconcile` on a login node now and then, as in cron, which tops them up")
 
 
 def _blocked(recipe: Recipe) -> str | None:

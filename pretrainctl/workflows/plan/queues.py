@@ -112,4 +112,5 @@ def check_chain(recipe: Recipe, profile: ClusterProfile, queue: Queue, notes: li
     if chain.sbatch_inside == "unknown":
         notes.append(
             f"whether sbatch works inside jobs of {profile.name} is unknown, so {jobs} jobs are queued at launch"
+            + (", and each tries to queue the next ones" if jobs > 1 else "")
         )

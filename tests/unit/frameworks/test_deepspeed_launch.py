@@ -117,7 +117,10 @@ def test_cpus_only_where_no_gpu_is_asked_for():
 
 def test_chain_inside_queues_nothing_at_launch_and_prequeued_the_rest():
     inside = launched()[0]
-    assert (inside.chain, inside.chained_jobs) == ("inside", 0)
+    assert (inside.chain, inside.chained_jobs, inside.tops_up) == ("inside", 1, False)
+    assert launched("chain.jobs=4")[0].chained_jobs == 3
+    few = "cluster.queues=[{name: a, purpose: production, max_nodes: 2, max_walltime: 1h, max_jobs: 2}]"
+    assert launched("chain.jobs=4", few)[0].chained_jobs == 1, "the queue takes no more"
     prequeued = launched("cluster.chain={strategy: prequeued, jobs: 4}")[0]
     assert (prequeued.chain, prequeued.chained_jobs) == ("prequeued", 3)
     own = launched("chain={strategy: prequeued, jobs: 2}")[0]

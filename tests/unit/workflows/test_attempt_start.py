@@ -15,6 +15,7 @@ from pretrainctl.records.job import Job, JobClass, StateMeaning
 from pretrainctl.records.run import AttemptRecord, RunRecord
 from pretrainctl.runs import ledger
 from pretrainctl.runs.claim import claim
+from pretrainctl.runs.fence import raise_fence
 from pretrainctl.runs.folder import RunFolder
 from pretrainctl.workflows.attempt import chain as chains
 from pretrainctl.workflows.attempt import run as attempts
@@ -23,7 +24,12 @@ from pretrainctl.workflows.attempt.patience import Patience
 from pretrainctl.workflows.attempt.signals import Signals
 
 ME = AttemptRecord(0, 7, 0, "node01", 1, ("node01",), 0.0)
-LAUNCH = SimpleNamespace(chain="inside", job_name="a-1")
+LAUNCH = SimpleNamespace(chain="inside", chained_jobs=1, tops_up=False, job_name="a-1")
+
+
+def replaced(**changes: object) -> SimpleNamespace:
+    """The launch record with other values."""
+    return SimpleNamespace(**{**vars(LAUNCH), **changes})
 
 
 class Queue:
@@ -49,8 +55,8 @@ class Queue:
         self._ask()
         if self.refuses:
             raise SlurmError(f"Slurm refused the job: {self.refuses}", stderr=self.refuses)
-        self.jobs_queued.append(8)
-        return SimpleNamespace(job_id=8)
+        self.jobs_queued.append(max([7, *self.jobs_queued]) + 1)
+        return SimpleNamespace(job_id=self.jobs_queued[-1])
 
     def jobs(self, ids: list[int]) -> dict[int, Job]:
         self._ask()
@@ -247,6 +253,44 @@ def test_what_slurm_refuses_is_not_waited_for(world: World, monkeypatch: pytest.
     assert "QOSMaxSubmitJobPerUserLimit" in world.events("chain_refused")[0]
 
 
+def test_two_jobs_wait_where_the_run_has_three_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RunFolder, "launch", lambda _run: replaced(chained_jobs=2))
+    assert world.go() == 0
+    assert world.queue.jobs_queued == [8, 9]
+    assert world.events("chained") == ["queued chained job 8", "queued chained job 9"]
+
+
+def test_one_job_that_waits_is_enough_to_go_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RunFolder, "launch", lambda _run: replaced(chained_jobs=2))
+    world.queue.jobs_queued, world.queue.refuses = [9], "sbatch: error: QOSMaxSubmitJobPerUserLimit"
+    assert world.go() == 0
+    assert world.now == 0
+    first, last = world.events("chain_refused")
+    assert first.startswith("queued is 9, and no more: Slurm refused the job: ")
+    assert last == first, "asked for once more before the job hands over"
+
+
+def test_where_nobody_knows_whether_sbatch_works_inside_it_is_tried(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RunFolder, "launch", lambda _run: replaced(chain="prequeued", chained_jobs=2, tops_up=True))
+    world.queue.jobs_queued = [8, 9]
+    assert world.go() == 0
+    assert world.queue.jobs_queued == [8, 9]
+    assert world.events("chained") == []
+    world.queue.jobs_queued = [9]
+    assert world.go() == 0
+    assert world.queue.jobs_queued == [9, 10]
+
+
+def test_where_sbatch_is_known_not_to_work_inside_it_is_not_tried(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RunFolder, "launch", lambda _run: replaced(chain="prequeued", chained_jobs=2))
+    assert world.go() == 0
+    assert world.queue.jobs_queued == []
+
+
 def test_an_event_that_cannot_be_written_comes_before_the_next(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     record = claim(world.folder, ME)
     attempt = Attempt(RunFolder(world.folder), LAUNCH, record, world.queue, world.signals)  # type: ignore[arg-type]
@@ -315,6 +359,22 @@ def test_a_chained_job_that_a_fault_of_ours_prevents_is_a_note(world: World, mon
         "no chained job: a fault of pretrainctl itself: TypeError: unhashable type: 'list'"
     )
     assert "nothing goes on by itself" in world.events("note")[0]
+
+
+@pytest.mark.parametrize("action", list(attempts.Action))
+def test_an_attempt_that_another_has_followed_settles_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch, action: attempts.Action
+) -> None:
+    def carry(attempt: Attempt, *_: object) -> tuple[attempts.Decision, str]:
+        raise_fence(world.folder, attempt.number + 1, 0)
+        return attempts.Decision(action, "it hangs"), "hang"
+
+    contract.control_dir(world.folder).mkdir()
+    monkeypatch.setattr(attempts, "_carry", carry)
+    assert world.go() == 0
+    assert world.queue.jobs_queued == [8]
+    assert world.events("attempt_ended") == ["attempt 2 has the run"]
+    assert world.events("stopped") == world.events("finished") == []
 
 
 def test_an_end_that_cannot_be_written_leaves_the_chained_job(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
