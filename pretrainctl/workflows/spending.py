@@ -31,7 +31,8 @@ _NO_FAILURE = {
 def spent_by(run: RunFolder, *, running: int = 0, clock: Callable[[], float] = time.time) -> Spent:
     """What the run has spent until now; `running` is the number of the attempt that asks, 0 for none.
 
-    An attempt that died without a word counts until the last sign of it.
+    An attempt that died without a word counts until the last sign of it. Clocks of hosts may be wrong until they are
+    set: none counts from before the run was made, or beyond now.
     """
     now = clock()
     events = ledger.read_events(run.path)
@@ -42,7 +43,7 @@ def spent_by(run: RunFolder, *, running: int = 0, clock: Callable[[], float] = t
         if any(event.kind == "refused" for event in own):
             continue
         end = now if record.attempt == running else _last_sign(run, record, own)
-        hours += len(record.nodes) * max(0.0, end - record.time) / HOUR
+        hours += len(record.nodes) * max(0.0, min(end, now) - max(record.time, run.record.created)) / HOUR
     return Spent(_failures(events, state, now), hours)
 
 

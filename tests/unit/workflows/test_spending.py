@@ -49,6 +49,15 @@ def test_node_hours_of_all_attempts(run: RunFolder) -> None:
     assert spent_by(run, clock=lambda: 11800.0).node_hours == pytest.approx(2 * 1.0 + 3 * 0.5), "4 left no sign"
 
 
+def test_the_clock_of_a_host_that_was_wrong_costs_no_more_than_the_run_is_old(tmp_path: Path) -> None:
+    made = RunRecord("a", "a-1", "a-1", "sandbox", 1.8e9, getpass.getuser(), {}, {}, {})
+    codec.write(tmp_path / "run.json", made)
+    run = RunFolder(tmp_path)
+    attempt(run, 1, 1600.0, ("attempt_ended", 1.8e9 + 1800, {}))
+    attempt(run, 2, 1.8e9 + 1800, ("attempt_ended", 1.9e9, {}))
+    assert spent_by(run, clock=lambda: 1.8e9 + 3600).node_hours == pytest.approx(2 * 0.5 + 2 * 0.5)
+
+
 def test_failures_of_the_last_hour(run: RunFolder) -> None:
     ends = [
         ("restart_ended", 10.0, {"class": "hang", "restart": 0}),
