@@ -17,6 +17,7 @@ from pretrainctl.recovery.signatures.network import NETWORK
 from pretrainctl.recovery.signatures.program import PROGRAM
 from pretrainctl.recovery.signatures.storage import STORAGE
 from pretrainctl.recovery.signatures.surroundings import SURROUNDINGS
+from pretrainctl.recovery.signatures.xids import XIDS
 
 __all__ = ["CLUES", "SIGNATURES", "Confidence", "Signature", "Weight"]
 
@@ -25,6 +26,7 @@ SIGNATURES: tuple[Signature, ...] = (
     *NETWORK,
     *STORAGE,
     *ACCELERATORS,
+    *XIDS,
     *PROGRAM,
     *FRAMEWORKS,
     *MACHINE,

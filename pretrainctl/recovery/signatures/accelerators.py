@@ -6,7 +6,6 @@ from pretrainctl.recovery.signatures.contract import Signature, root
 
 __all__ = ["ACCELERATORS"]
 
-_XID = "NVIDIA, XID errors; leptonai/gpud#1160, leptonai/gpud#1174"
 _ROCM = "ROCm: ROCR-Runtime, hipError_t; Linux: amdgpu"
 
 ACCELERATORS: tuple[Signature, ...] = (
@@ -20,28 +19,6 @@ ACCELERATORS: tuple[Signature, ...] = (
             "NVIDIA nvidia-smi: NVML_ERROR_GPU_IS_LOST",
         )
         for clue in ("GPU is lost", "device handle for", "fallen off the bus")
-    ),
-    root(
-        "Xid",
-        r"\bXid \([^)]*\): (?:14[4-9]|150), (?!.*\bNonfatal\b)",
-        "gpu_hardware",
-        "the driver reports a broken NVLink of a GPU",
-        _XID,
-    ),
-    root(
-        "Xid",
-        r"\bXid \([^)]*\): 154\b(?!.* to 0x0\b)",
-        "gpu_hardware",
-        "the driver says that a GPU or its node must be reset",
-        _XID,
-        confidence="medium",
-    ),
-    root(
-        "Xid",
-        r"\bXid \([^)]*\): (?:46|110|136|158)\b",
-        "gpu_hardware",
-        "the driver reports a hardware fault of a GPU",
-        _XID,
     ),
     root(
         "SXid",

@@ -100,7 +100,47 @@ CONSEQUENCES: tuple[Signature, ...] = (
         weight="symptom",
         confidence="medium",
     ),
+    *(
+        root(
+            clue,
+            rf"(?:\[rank(?P<rank>\d+)\]: ?.*)?{said}",
+            "collective_timeout",
+            "the watchdog of a rank hangs itself, most likely in a call to CUDA or NCCL",
+            "pytorch/pytorch: torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp, its heartbeat monitor",
+            weight="symptom",
+            confidence="medium",
+        )
+        for clue, said in (
+            ("Heartbeat monitor", r"Heartbeat monitor timed out!"),
+            (
+                "atchdog",
+                r"(?:Terminating the process .* due to ProcessGroupNCCL watchdog hang|NCCL's watchdog got stuck for)",
+            ),
+        )
+    ),
+    root(
+        "dump signal",
+        r"Received a dump signal due to a collective timeout from",
+        "collective_timeout",
+        "ranks waited in vain for others",
+        "pytorch/pytorch: torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp",
+        weight="symptom",
+        confidence="medium",
+    ),
+    echo("dump debug info", r"Terminating the process after attempting to dump debug info", _TORCH),
     echo("atchdog", r"watchdog", _TORCH),
+    # a kill that says nothing more
+    root(
+        "Killed",
+        r"^(?:\s*\d+: ?)?(?:\S+: line \d+: +\d+ Killed +\S|Killed\s*$)",
+        "unknown",
+        "SIGKILL ended the program, and nobody says why",
+        "GNU bash: the end of a job, strsignal(SIGKILL)",
+        weight="error",
+        confidence="low",
+        hint="most often the node's memory ran out: see `sacct -j JOB -o JobID,State,ExitCode,MaxRSS`, or ask the site",
+        survivable=True,
+    ),
     # the last resort, after all echoes
     *(
         root(

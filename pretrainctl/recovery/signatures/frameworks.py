@@ -54,6 +54,20 @@ FRAMEWORKS: tuple[Signature, ...] = (
         "Slurm could not start the tasks",
         "SchedMD/slurm: src/srun; an interconnect plugin",
     ),
+    *(
+        root(
+            "rolog failed",
+            pattern,
+            "boot_failure",
+            "what the site runs before a job failed on a node",
+            "SchedMD/slurm: src/slurmd/slurmd/req.c, src/slurmd/slurmstepd/task.c",
+        )
+        for pattern in (
+            r"rror: Prolog failed on node (?P<node>[\w.-]+)",
+            r"slurmd\[(?P<node>[\w.-]+)\]: error: .*\bprolog failed status=",
+            r"rror: (?:\[?(?:job|Step|Job)\S* ?\S* |Task)[Pp]rolog failed status=",
+        )
+    ),
     root(
         "unge",
         r"Munge (?:en|de)code failed",

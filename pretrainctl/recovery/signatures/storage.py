@@ -7,6 +7,7 @@ from pretrainctl.recovery.signatures.contract import Signature, root
 __all__ = ["STORAGE"]
 
 _KERNEL = "Linux: block/blk-core.c, fs/ext4/super.c, fs/xfs, net/sunrpc/clnt.c"
+_GPFS = "IBM Storage Scale: the log of its daemon, messages 6027"
 _PICKLE = "CPython: Modules/_pickle.c"
 _SAFE = "safetensors/safetensors: src/tensor.rs; lyogavin/airllm#137"
 _OTHER_MODEL = "pytorch/pytorch: torch/nn/modules/module.py, torch/distributed/checkpoint/default_planner.py"
@@ -39,6 +40,23 @@ STORAGE: tuple[Signature, ...] = (
         weight="symptom",
         confidence="medium",
         survivable=True,
+    ),
+    *(
+        root(
+            clue,
+            pattern,
+            "filesystem",
+            "GPFS gave this node up",
+            _GPFS,
+            hint="it may pass by itself; see whether the path can be read from the node that is named",
+        )
+        for clue, pattern in (
+            ("Deadman Switch", r"Deadman Switch timer .*has expired; IOs in progress"),
+            (
+                "mmfs",
+                r"mmfsd?: .*(?:Lost membership in cluster|Unmounting file system|daemon is terminating abnormally)",
+            ),
+        )
     ),
     *(
         root(clue, pattern, "filesystem", "a disk of the node is broken", _KERNEL)

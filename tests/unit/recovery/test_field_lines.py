@@ -192,6 +192,16 @@ PAIRS = [
         "counters: I/O error rate 0, dev mode",
     ),
     ("EXT4-fs error (device sda1): ext4_find_entry:1455", "filesystem", "EXT4-fs (sda1): mounted filesystem"),
+    (
+        "mmfsd: GPFS Deadman Switch timer [0] has expired; IOs in progress.",
+        "filesystem",
+        "mmfsd: GPFS Deadman Switch timer [0] is set to 35 s",
+    ),
+    (
+        "mmfs: [E] Lost membership in cluster c1.site. Unmounting file systems.",
+        "filesystem",
+        "mmfs: [N] Node 10.0.0.5 joined cluster c1.site",
+    ),
     # checkpoints
     (
         "[WARNING] [engine.py:2914:load_checkpoint] Unable to find latest file at ckpt/latest, if trying",
@@ -249,6 +259,13 @@ PAIRS = [
         "boot_failure",
         "srun: error: cn012: task 256: Exited with exit code 1",
     ),
+    ("slurmstepd: error: Prolog failed on node gn07", "boot_failure", "the prolog failed on node gn07 once, in May"),
+    (
+        "slurmd[gn07]: error: [job 12] prolog failed status=1:0",
+        "boot_failure",
+        "slurmd[gn07]: [job 12] prolog done status=0:0",
+    ),
+    ("slurmstepd: error: TaskProlog failed status=1", "boot_failure", "TaskProlog failed status=0 is not an error"),
     ('sbatch: error: Munge encode failed: Failed to access "munge.socket.2"', "boot_failure", "Munge is up"),
     # what crashed, and what raised without a word
     ("line 12: 4711 Bus error               (core dumped) python train.py", "application_error", "Bus errors: 0"),
