@@ -11,6 +11,7 @@ from __future__ import annotations
 from pretrainctl.recovery.signatures.accelerators import ACCELERATORS
 from pretrainctl.recovery.signatures.consequences import CONSEQUENCES
 from pretrainctl.recovery.signatures.contract import Confidence, Signature, Weight
+from pretrainctl.recovery.signatures.crashes import CRASHES
 from pretrainctl.recovery.signatures.frameworks import FRAMEWORKS
 from pretrainctl.recovery.signatures.machine import MACHINE
 from pretrainctl.recovery.signatures.network import NETWORK
@@ -30,6 +31,7 @@ SIGNATURES: tuple[Signature, ...] = (
     *PROGRAM,
     *FRAMEWORKS,
     *MACHINE,
+    *CRASHES,
     *CONSEQUENCES,
 )
 CLUES: tuple[str, ...] = tuple(dict.fromkeys(signature.clue for signature in SIGNATURES))

@@ -27,14 +27,25 @@ ACCELERATORS: tuple[Signature, ...] = (
         "an NVSwitch of the node failed",
         "NVIDIA, Fabric Manager user guide: SXid errors",
     ),
+    *(
+        root(
+            clue,
+            r"(?:CUDA error: |Cuda failure (?:\d+ )?')(?:system not yet initialized|"
+            r"all CUDA-capable devices are busy or unavailable)",
+            "gpu_hardware",
+            "the node's GPUs are not ready",
+            "NVIDIA CUDA runtime: cudaErrorSystemNotReady, cudaErrorDevicesUnavailable",
+            confidence="medium",
+            hint="on this node the fabric manager does not run, or a process of another job holds a GPU: tell the site",
+        )
+        for clue in ("rror", "Cuda failure")
+    ),
     root(
-        "rror",
-        r"CUDA error: (?:system not yet initialized|all CUDA-capable devices are busy or unavailable)",
+        "RmInitAdapter",
+        r"NVRM: .*RmInitAdapter failed!",
         "gpu_hardware",
-        "the node's GPUs are not ready",
-        "NVIDIA CUDA runtime: cudaErrorSystemNotReady, cudaErrorDevicesUnavailable",
-        confidence="medium",
-        hint="on this node the fabric manager does not run, or a process of another job holds a GPU: tell the site",
+        "the driver cannot start a GPU",
+        "NVIDIA/open-gpu-kernel-modules: kernel-open/nvidia/nv.c",
     ),
     *(
         root(clue, pattern, "gpu_hardware", "a GPU hangs or its memory is broken", _ROCM, confidence="medium")

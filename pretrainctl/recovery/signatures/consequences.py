@@ -19,8 +19,15 @@ CONSEQUENCES: tuple[Signature, ...] = (
         r"NCCL error(?:| in: [^,]*)[:,] (?:remote process exited|unhandled system error)|nccl(?:Remote|System)Error",
         _NCCL,
     ),
-    echo(
-        "rror", r"NCCL communicator was aborted|ProcessGroup.* abort|Rank \d+ failed to pass monitoredBarrier", _TORCH
+    echo("rror", r"NCCL communicator was aborted|ProcessGroup.* abort", _TORCH),
+    root(
+        "rror",
+        r"Ranks? (?P<rank>\d+)\b[\d, ]* failed to pass monitoredBarrier",
+        "collective_timeout",
+        "a rank did not come to where all were to meet",
+        "pytorch/pytorch: torch/csrc/distributed/c10d/ProcessGroupGloo.cpp",
+        weight="symptom",
+        confidence="medium",
     ),
     echo("rror", r"Connection (?:reset|closed|refused|timed out)|Broken pipe|gloo/transport/tcp", "errno(3), gloo"),
     echo("rror", r"No route to host|Socket recv failed|Rendezvous(?:Connection|Closed|Timeout)Error", _TORCH),
@@ -129,18 +136,6 @@ CONSEQUENCES: tuple[Signature, ...] = (
     ),
     echo("dump debug info", r"Terminating the process after attempting to dump debug info", _TORCH),
     echo("atchdog", r"watchdog", _TORCH),
-    # a kill that says nothing more
-    root(
-        "Killed",
-        r"^(?:\s*\d+: ?)?(?:\S+: line \d+: +\d+ Killed +\S|Killed\s*$)",
-        "unknown",
-        "SIGKILL ended the program, and nobody says why",
-        "GNU bash: the end of a job, strsignal(SIGKILL)",
-        weight="error",
-        confidence="low",
-        hint="most often the node's memory ran out: see `sacct -j JOB -o JobID,State,ExitCode,MaxRSS`, or ask the site",
-        survivable=True,
-    ),
     # the last resort, after all echoes
     *(
         root(

@@ -49,7 +49,7 @@ FRAMEWORKS: tuple[Signature, ...] = (
     ),
     root(
         "rror",
-        r"srun: error: tasks? [\d,-]+ launch failed: ",
+        r"srun: error: (?:tasks? [\d,-]+|Application) launch failed: |error: container_p_join: open failed",
         "boot_failure",
         "Slurm could not start the tasks",
         "SchedMD/slurm: src/srun; an interconnect plugin",

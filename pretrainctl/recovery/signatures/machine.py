@@ -49,6 +49,13 @@ MACHINE: tuple[Signature, ...] = (
     root("rror", r"oom[-_]kill event", "host_oom", "the host's memory ran out", _SLURM),
     root("rror", rf"error: {_NODE}: tasks? [\d,-]+: Out Of Memory", "host_oom", "the host's memory ran out", _SLURM),
     root("emory", r"Out of memory: Killed process", "host_oom", "the host's memory ran out", "Linux: mm/oom_kill.c"),
+    root(
+        "emory",
+        r"slurmstepd\S*: error: .*[Ee]xceeded (?:job |step )?memory limit(?! at some point)",
+        "host_oom",
+        "the host's memory ran out",
+        _SLURM,
+    ),
     root("emory", r"Memory cgroup out of memory", "host_oom", "the host's memory ran out", "Linux: mm/oom_kill.c"),
     root(
         "rror",
@@ -80,7 +87,8 @@ MACHINE: tuple[Signature, ...] = (
     # GPUs
     root(
         "rror",
-        r"uncorrectable (?:NVLink|ECC) error|CUDA error: (?:hardware stack|unrecoverable)|CUBLAS_STATUS_ECC",
+        r"(?:Cuda failure (?:\d+ )?')?uncorrectable (?:NVLink|ECC) error|"
+        r"CUDA error: (?:hardware stack|unrecoverable)|CUBLAS_STATUS_ECC",
         "gpu_hardware",
         "a GPU's memory or link is broken",
         "NVIDIA CUDA runtime: cudaErrorECCUncorrectable, cudaErrorNvlinkUncorrectable",
@@ -95,7 +103,8 @@ MACHINE: tuple[Signature, ...] = (
     *(
         root(
             clue,
-            r"(?:CUDA error: |Cuda failure (?:\d+ )?')(?:unknown error|unspecified launch failure)|"
+            r"(?:CUDA error: |Cuda failure (?:\d+ )?')(?:unknown error|unspecified launch failure|"
+            r"the launch timed out)|CUDA driver error: unknown error|CUDA unknown error - this may be due to|"
             r"CUDAError: unknown error",
             "gpu_hardware",
             "a GPU failed without saying why: its hardware is a suspect",
@@ -127,7 +136,7 @@ MACHINE: tuple[Signature, ...] = (
     ),
     root(
         "emory",
-        r"(?:CUDA|HIP) out of memory|torch\.(?:cuda\.)?OutOfMemoryError|CUDA error: out of memory|"
+        r"(?:CUDA|HIP) out of memory|torch\.(?:cuda\.)?OutOfMemoryError|CUDA (?:driver )?error: out of memory|"
         r"CUBLAS_STATUS_ALLOC_FAILED|HSA_STATUS_ERROR_OUT_OF_RESOURCES",
         "gpu_oom",
         "the GPU's memory ran out",

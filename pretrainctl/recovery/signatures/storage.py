@@ -54,9 +54,16 @@ STORAGE: tuple[Signature, ...] = (
             ("Deadman Switch", r"Deadman Switch timer .*has expired; IOs in progress"),
             (
                 "mmfs",
-                r"mmfsd?: .*(?:Lost membership in cluster|Unmounting file system|daemon is terminating abnormally)",
+                r"mmfsd?: .*(?:Lost membership in|Unmounting file system|daemon is (?:\w+|shutting down) abnormally)",
             ),
         )
+    ),
+    root(
+        "tale file handle",
+        r": Stale file handle\b",
+        "filesystem",
+        "a file system did not answer",
+        "errno(3) ESTALE, as shells and coreutils print it",
     ),
     *(
         root(clue, pattern, "filesystem", "a disk of the node is broken", _KERNEL)

@@ -50,6 +50,12 @@ PAIRS = [
         "RuntimeError: all workers are busy or unavailable",
     ),
     (
+        "cn1:7:8 [0] init.cc:145 NCCL WARN Cuda failure 802 'system not yet initialized'",
+        "gpu_hardware",
+        "the queue system is not yet initialized",
+    ),
+    ("NVRM: GPU 0000:4e:00.0: RmInitAdapter failed! (0x62)", "gpu_hardware", "NVRM: RmInitAdapter took 3 s"),
+    (
         "HW Exception by GPU node-4 (Agent handle: 0x1ebc04e0) reason :GPU Hang",
         "gpu_hardware",
         "HW Exception by GPU node-4 handler was installed",
@@ -138,6 +144,11 @@ PAIRS = [
         "to avoid a Cassini Event Queue overflow, the queue is large",
     ),
     (
+        "mlx5_core 0000:1a:00.0: device's health compromised - reached miss count",
+        "fabric",
+        "mlx5_core 0000:1a:00.0 ib0: Link up",
+    ),
+    (
         "The OpenFabrics (openib) BTL failed to initialize while trying to allocate some locked memory.",
         "environment",
         "max locked memory (kbytes, -l) unlimited",
@@ -192,6 +203,7 @@ PAIRS = [
         "counters: I/O error rate 0, dev mode",
     ),
     ("EXT4-fs error (device sda1): ext4_find_entry:1455", "filesystem", "EXT4-fs (sda1): mounted filesystem"),
+    ("cat: /gpfs/a: Stale file handle", "filesystem", "a stale file handle is opened anew"),
     (
         "mmfsd: GPFS Deadman Switch timer [0] has expired; IOs in progress.",
         "filesystem",

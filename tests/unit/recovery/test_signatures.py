@@ -10,6 +10,7 @@ from pretrainctl.recovery.diagnosis import FailureClass
 from pretrainctl.recovery.log_reading import find_cause
 from pretrainctl.recovery.signatures import CLUES, SIGNATURES
 from pretrainctl.recovery.signatures.accelerators import ACCELERATORS
+from pretrainctl.recovery.signatures.crashes import CRASHES
 from pretrainctl.recovery.signatures.frameworks import FRAMEWORKS
 from pretrainctl.recovery.signatures.network import NETWORK
 from pretrainctl.recovery.signatures.storage import STORAGE
@@ -205,7 +206,8 @@ EXTRA = [
     "[rank3]: ProcessGroupNCCL's watchdog got stuck for 600 seconds without making progress",
     "[rank3]: Received a dump signal due to a collective timeout from  rank 7 and we will try our best",
     "[rank3]: Terminating the process after attempting to dump debug info, due to collective timeout or exception.",
-    "slurm_script: line 14: 12345 Killed                  python train.py",
+    "[Rank 0]: Ranks 7 failed to pass monitoredBarrier in 300000 ms. error",
+    "slurmstepd: error: Exceeded job memory limit",
     "Cuda failure 700 'an illegal memory access was encountered'",
     "Cuda failure 719 'unspecified launch failure'",
     "ValueError: bad",
@@ -295,7 +297,15 @@ def test_each_entry_says_where_its_wording_was_seen_and_is_hit_by_a_case() -> No
     lines = [*(line for line, _ in ROOTS), *ECHOES, *EXTRA]
     for signature in SIGNATURES:
         assert signature.source
-        if signature in {*SURROUNDINGS, *NETWORK, *STORAGE, *ACCELERATORS, *FRAMEWORKS, *XIDS}:  # which have their own
+        if signature in {
+            *SURROUNDINGS,
+            *NETWORK,
+            *STORAGE,
+            *ACCELERATORS,
+            *FRAMEWORKS,
+            *XIDS,
+            *CRASHES,
+        }:  # which have their own
             continue
         assert any(
             signature.clue in line
