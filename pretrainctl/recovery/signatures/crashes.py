@@ -53,10 +53,10 @@ CRASHES: tuple[Signature, ...] = (
         )
     ),
     *(
-        root(clue, pattern, "node_failure", "the kernel of a node gave up", _LINUX, confidence=confidence)
-        for clue, pattern, confidence in (
-            ("Kernel panic", r"\bKernel panic - not syncing", "high"),
-            ("xception", r"\bMachine Check Exception: +\w+ Bank \d", "medium"),
+        root(clue, pattern, "node_failure", "the kernel of a node gave up", _LINUX)
+        for clue, pattern in (
+            ("Kernel panic", r"\bKernel panic - not syncing"),
+            ("xception", r"\bMachine Check Exception: +\w+ Bank \d"),
         )
     ),
 )

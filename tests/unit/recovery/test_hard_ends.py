@@ -96,7 +96,7 @@ ENDS = [
     # ranks that wait
     ("[Rank 0]: Ranks 7 failed to pass monitoredBarrier in 300000 ms. Original error:", "collective_timeout"),
     (
-        "DistBackendError: [6] is setting up NCCL communicator, but store->get('0') got error: wait timeout after 600000ms",
+        "DistBackendError: [6] is setting up NCCL, but store->get('0') got error: wait timeout after 600000ms",
         "collective_timeout",
     ),
     # Slurm
