@@ -87,6 +87,19 @@ def _chain_not_reached(batch: Batch) -> Iterator[Hit]:
             return
 
 
+def _may_leave_before(batch: Batch, command: Command, line: int) -> bool:
+    """Whether a branch may end the script before it runs `command` on `line`. What comes later leaves the job that is
+    queued by then where it is; so does a function that is only called by a signal."""
+    own = batch.commands.index(command)
+    for index, each in enumerate(batch.commands):
+        if each.name not in {"exit", "kill"} or not any(place.conditional for _, place in batch.runs(each)):
+            continue
+        called = [at for at, place in batch.runs(each) if not place.function]
+        if any(at < line or (at == line and index < own) for at in called):
+            return True
+    return False
+
+
 def _endless_chain(batch: Batch) -> Iterator[Hit]:
     """With afterany the next job starts whatever became of this one. Source: sbatch(1), --dependency.
 
@@ -99,8 +112,7 @@ def _endless_chain(batch: Batch) -> Iterator[Hit]:
     for command, options, script in _submits(batch):
         line = min(line for line, _ in batch.runs(command))
         behind = last is not None and line >= last
-        leaves = any(each.name in ("exit", "kill") and each.place.conditional for each in batch.commands)
-        if leaves or command.place.conditional or command.place.guarded:
+        if _may_leave_before(batch, command, line) or command.place.conditional or command.place.guarded:
             continue
         if behind and (ends_on_failure(batch, line) or not _may_stop_itself(batch)):
             continue  # a failure ends the chain, or chain-not-reached has said it

@@ -72,8 +72,9 @@ def read_verdict(reading: LogReading, placement: Placement) -> LogVerdict | None
     signature = cause.signature
     kind = FailureClass(signature.failure_class)
     suspects = reading.collectives.suspects(placement.ranks) if kind is FailureClass.COLLECTIVE_TIMEOUT else None
-    # Who prints that it waited is not who was waited for.
-    ranks = suspects.ranks if suspects else () if kind is FailureClass.COLLECTIVE_TIMEOUT else cause.ranks
+    # Who prints that it waited is not who was waited for, unless the words blame the rank that they name.
+    waited = kind is FailureClass.COLLECTIVE_TIMEOUT and "rank" not in signature.pattern.groupindex
+    ranks = suspects.ranks if suspects else () if waited else cause.ranks
     message = f"{signature.meaning}: {_describe(suspects) if suspects else cause.line}"
     nodes = _nodes(reading, cause, kind, ranks, placement)
     guessed = placement.named(reading.first_exit_on(ranks)) if not nodes and kind in _OF_ONE_NODE else ()

@@ -11,12 +11,14 @@ from __future__ import annotations
 from pretrainctl.recovery.signatures.accelerators import ACCELERATORS
 from pretrainctl.recovery.signatures.consequences import CONSEQUENCES
 from pretrainctl.recovery.signatures.contract import Confidence, Signature, Weight
+from pretrainctl.recovery.signatures.crashes import CRASHES
 from pretrainctl.recovery.signatures.frameworks import FRAMEWORKS
 from pretrainctl.recovery.signatures.machine import MACHINE
 from pretrainctl.recovery.signatures.network import NETWORK
 from pretrainctl.recovery.signatures.program import PROGRAM
 from pretrainctl.recovery.signatures.storage import STORAGE
 from pretrainctl.recovery.signatures.surroundings import SURROUNDINGS
+from pretrainctl.recovery.signatures.xids import XIDS
 
 __all__ = ["CLUES", "SIGNATURES", "Confidence", "Signature", "Weight"]
 
@@ -25,9 +27,11 @@ SIGNATURES: tuple[Signature, ...] = (
     *NETWORK,
     *STORAGE,
     *ACCELERATORS,
+    *XIDS,
     *PROGRAM,
     *FRAMEWORKS,
     *MACHINE,
+    *CRASHES,
     *CONSEQUENCES,
 )
 CLUES: tuple[str, ...] = tuple(dict.fromkeys(signature.clue for signature in SIGNATURES))

@@ -6,7 +6,6 @@ from pretrainctl.recovery.signatures.contract import Signature, root
 
 __all__ = ["ACCELERATORS"]
 
-_XID = "NVIDIA, XID errors; leptonai/gpud#1160, leptonai/gpud#1174"
 _ROCM = "ROCm: ROCR-Runtime, hipError_t; Linux: amdgpu"
 
 ACCELERATORS: tuple[Signature, ...] = (
@@ -22,42 +21,31 @@ ACCELERATORS: tuple[Signature, ...] = (
         for clue in ("GPU is lost", "device handle for", "fallen off the bus")
     ),
     root(
-        "Xid",
-        r"\bXid \([^)]*\): (?:14[4-9]|150), (?!.*\bNonfatal\b)",
-        "gpu_hardware",
-        "the driver reports a broken NVLink of a GPU",
-        _XID,
-    ),
-    root(
-        "Xid",
-        r"\bXid \([^)]*\): 154\b(?!.* to 0x0\b)",
-        "gpu_hardware",
-        "the driver says that a GPU or its node must be reset",
-        _XID,
-        confidence="medium",
-    ),
-    root(
-        "Xid",
-        r"\bXid \([^)]*\): (?:46|110|136|158)\b",
-        "gpu_hardware",
-        "the driver reports a hardware fault of a GPU",
-        _XID,
-    ),
-    root(
         "SXid",
         r"\bSXid \([^)]*\): \d+, Fatal\b",
         "gpu_hardware",
         "an NVSwitch of the node failed",
         "NVIDIA, Fabric Manager user guide: SXid errors",
     ),
+    *(
+        root(
+            clue,
+            r"(?:CUDA error: |Cuda failure (?:\d+ )?')(?:system not yet initialized|"
+            r"all CUDA-capable devices are busy or unavailable)",
+            "gpu_hardware",
+            "the node's GPUs are not ready",
+            "NVIDIA CUDA runtime: cudaErrorSystemNotReady, cudaErrorDevicesUnavailable",
+            confidence="medium",
+            hint="on this node the fabric manager does not run, or a process of another job holds a GPU: tell the site",
+        )
+        for clue in ("rror", "Cuda failure")
+    ),
     root(
-        "rror",
-        r"CUDA error: (?:system not yet initialized|all CUDA-capable devices are busy or unavailable)",
+        "RmInitAdapter",
+        r"NVRM: .*RmInitAdapter failed!",
         "gpu_hardware",
-        "the node's GPUs are not ready",
-        "NVIDIA CUDA runtime: cudaErrorSystemNotReady, cudaErrorDevicesUnavailable",
-        confidence="medium",
-        hint="on this node the fabric manager does not run, or a process of another job holds a GPU: tell the site",
+        "the driver cannot start a GPU",
+        "NVIDIA/open-gpu-kernel-modules: kernel-open/nvidia/nv.c",
     ),
     *(
         root(clue, pattern, "gpu_hardware", "a GPU hangs or its memory is broken", _ROCM, confidence="medium")

@@ -19,8 +19,15 @@ CONSEQUENCES: tuple[Signature, ...] = (
         r"NCCL error(?:| in: [^,]*)[:,] (?:remote process exited|unhandled system error)|nccl(?:Remote|System)Error",
         _NCCL,
     ),
-    echo(
-        "rror", r"NCCL communicator was aborted|ProcessGroup.* abort|Rank \d+ failed to pass monitoredBarrier", _TORCH
+    echo("rror", r"NCCL communicator was aborted|ProcessGroup.* abort", _TORCH),
+    root(
+        "rror",
+        r"Ranks? (?P<rank>\d+)\b[\d, ]* failed to pass monitoredBarrier",
+        "collective_timeout",
+        "a rank did not come to where all were to meet",
+        "pytorch/pytorch: torch/csrc/distributed/c10d/ProcessGroupGloo.cpp",
+        weight="symptom",
+        confidence="medium",
     ),
     echo("rror", r"Connection (?:reset|closed|refused|timed out)|Broken pipe|gloo/transport/tcp", "errno(3), gloo"),
     echo("rror", r"No route to host|Socket recv failed|Rendezvous(?:Connection|Closed|Timeout)Error", _TORCH),
@@ -100,6 +107,34 @@ CONSEQUENCES: tuple[Signature, ...] = (
         weight="symptom",
         confidence="medium",
     ),
+    *(
+        root(
+            clue,
+            rf"(?:\[rank(?P<rank>\d+)\]: ?.*)?{said}",
+            "collective_timeout",
+            "the watchdog of a rank hangs itself, most likely in a call to CUDA or NCCL",
+            "pytorch/pytorch: torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp, its heartbeat monitor",
+            weight="symptom",
+            confidence="medium",
+        )
+        for clue, said in (
+            ("Heartbeat monitor", r"Heartbeat monitor timed out!"),
+            (
+                "atchdog",
+                r"(?:Terminating the process .* due to ProcessGroupNCCL watchdog hang|NCCL's watchdog got stuck for)",
+            ),
+        )
+    ),
+    root(
+        "dump signal",
+        r"Received a dump signal due to a collective timeout from",
+        "collective_timeout",
+        "ranks waited in vain for others",
+        "pytorch/pytorch: torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp",
+        weight="symptom",
+        confidence="medium",
+    ),
+    echo("dump debug info", r"Terminating the process after attempting to dump debug info", _TORCH),
     echo("atchdog", r"watchdog", _TORCH),
     # the last resort, after all echoes
     *(

@@ -49,10 +49,24 @@ FRAMEWORKS: tuple[Signature, ...] = (
     ),
     root(
         "rror",
-        r"srun: error: tasks? [\d,-]+ launch failed: ",
+        r"srun: error: (?:tasks? [\d,-]+|Application) launch failed: |error: container_p_join: open failed",
         "boot_failure",
         "Slurm could not start the tasks",
         "SchedMD/slurm: src/srun; an interconnect plugin",
+    ),
+    *(
+        root(
+            "rolog failed",
+            pattern,
+            "boot_failure",
+            "what the site runs before a job failed on a node",
+            "SchedMD/slurm: src/slurmd/slurmd/req.c, src/slurmd/slurmstepd/task.c",
+        )
+        for pattern in (
+            r"rror: Prolog failed on node (?P<node>[\w.-]+)",
+            r"slurmd\[(?P<node>[\w.-]+)\]: error: .*\bprolog failed status=",
+            r"rror: (?:\[?(?:job|Step|Job)\S* ?\S* |Task)[Pp]rolog failed status=",
+        )
     ),
     root(
         "unge",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pretrainctl.recovery.signatures.contract import Signature, echo, root
+from pretrainctl.recovery.signatures.contract import Signature, root
 
 __all__ = ["MACHINE"]
 
@@ -12,7 +12,6 @@ _GO = "errno(3), as Go prints it: apptainer, container runtimes"
 _TORCH = "pytorch/pytorch: c10 and torch.distributed"
 _NCCL = "NVIDIA/nccl: src/transport/net_ib.cc, src/misc/ibvwrap.cc; NVIDIA/nccl#905"
 _WRITER = "pytorch/pytorch: caffe2/serialize/inline_container.cc"
-_XID = "NVIDIA, XID errors; NVIDIA/open-gpu-kernel-modules#507"
 _NODE = r"(?P<node>[\w.-]+)"
 _NODES = r"(?P<node>[\w.-]+(?:\[[\d,-]+\])?(?:,[\w.-]+(?:\[[\d,-]+\])?)*)"
 _SHM = "fewer loader workers, or a larger /dev/shm on the node or in the container"
@@ -50,6 +49,13 @@ MACHINE: tuple[Signature, ...] = (
     root("rror", r"oom[-_]kill event", "host_oom", "the host's memory ran out", _SLURM),
     root("rror", rf"error: {_NODE}: tasks? [\d,-]+: Out Of Memory", "host_oom", "the host's memory ran out", _SLURM),
     root("emory", r"Out of memory: Killed process", "host_oom", "the host's memory ran out", "Linux: mm/oom_kill.c"),
+    root(
+        "emory",
+        r"slurmstepd\S*: error: .*[Ee]xceeded (?:job |step )?memory limit(?! at some point)",
+        "host_oom",
+        "the host's memory ran out",
+        _SLURM,
+    ),
     root("emory", r"Memory cgroup out of memory", "host_oom", "the host's memory ran out", "Linux: mm/oom_kill.c"),
     root(
         "rror",
@@ -81,20 +87,12 @@ MACHINE: tuple[Signature, ...] = (
     # GPUs
     root(
         "rror",
-        r"uncorrectable (?:NVLink|ECC) error|CUDA error: (?:hardware stack|unrecoverable)|CUBLAS_STATUS_ECC",
+        r"(?:Cuda failure (?:\d+ )?')?uncorrectable (?:NVLink|ECC) error|"
+        r"CUDA error: (?:hardware stack|unrecoverable)|CUBLAS_STATUS_ECC",
         "gpu_hardware",
         "a GPU's memory or link is broken",
         "NVIDIA CUDA runtime: cudaErrorECCUncorrectable, cudaErrorNvlinkUncorrectable",
     ),
-    root(
-        "Xid",
-        r"Xid \([^)]*\): (?:48|6[1-4]|74|79|92|9[45]|109|119|120|14[03])\b",
-        "gpu_hardware",
-        "the driver reports a hardware fault of a GPU",
-        _XID,
-    ),
-    root("Xid", r"Xid \([^)]*\): (?:13|31)\b", "application_error", "a kernel read memory it may not", _XID),
-    echo("Xid", r"Xid \([^)]*\): (?:43|45)\b", _XID),
     root(
         "rror",
         r"No CUDA GPUs are available",
@@ -102,14 +100,19 @@ MACHINE: tuple[Signature, ...] = (
         "a GPU does not answer any more",
         "rwth-i6/returnn#1486",
     ),
-    root(
-        "rror",
-        r"CUDA error: (?:unknown error|unspecified launch failure)|CUDAError: unknown error",
-        "gpu_hardware",
-        "a GPU failed without saying why: its hardware is a suspect",
-        _TORCH,
-        confidence="low",
-        hint="leave the node out if it comes a second time there",
+    *(
+        root(
+            clue,
+            r"(?:CUDA error: |Cuda failure (?:\d+ )?')(?:unknown error|unspecified launch failure|"
+            r"the launch timed out)|CUDA driver error: unknown error|CUDA unknown error - this may be due to|"
+            r"CUDAError: unknown error",
+            "gpu_hardware",
+            "a GPU failed without saying why: its hardware is a suspect",
+            _TORCH,
+            confidence="low",
+            hint="leave the node out if it comes a second time there",
+        )
+        for clue in ("rror", "Cuda failure")
     ),
     root(
         "emory",
@@ -119,17 +122,21 @@ MACHINE: tuple[Signature, ...] = (
         "ROCm: ROCR-Runtime",
         confidence="medium",
     ),
-    root(
-        "rror",
-        r"CUDA error: an illegal memory access|CUDA error: device-side assert|CUDA error: misaligned address",
-        "application_error",
-        "a kernel read memory it may not",
-        _TORCH,
-        confidence="medium",
+    *(
+        root(
+            clue,
+            r"(?:CUDA error: |Cuda failure (?:\d+ )?')(?:an illegal (?:memory access|instruction)|device-side assert|"
+            r"misaligned address|invalid program counter)",
+            "application_error",
+            "a kernel read memory it may not",
+            f"{_TORCH}; NVIDIA/nccl: src/include/checks.h",
+            confidence="medium",
+        )
+        for clue in ("rror", "Cuda failure")
     ),
     root(
         "emory",
-        r"(?:CUDA|HIP) out of memory|torch\.(?:cuda\.)?OutOfMemoryError|CUDA error: out of memory|"
+        r"(?:CUDA|HIP) out of memory|torch\.(?:cuda\.)?OutOfMemoryError|CUDA (?:driver )?error: out of memory|"
         r"CUBLAS_STATUS_ALLOC_FAILED|HSA_STATUS_ERROR_OUT_OF_RESOURCES",
         "gpu_oom",
         "the GPU's memory ran out",

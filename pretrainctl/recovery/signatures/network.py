@@ -87,6 +87,14 @@ NETWORK: tuple[Signature, ...] = (
         hint="FI_CXI_DEFAULT_CQ_SIZE=131072 in the environment of the job",
     ),
     root(
+        "mlx5_core",
+        r"mlx5_core \S+: .*(?:device's health compromised|mlx5_error_sw_reset)",
+        "fabric",
+        "a network card of the node failed",
+        "Linux: drivers/net/ethernet/mellanox/mlx5/core/health.c",
+        confidence="medium",
+    ),
+    root(
         "locked memory",
         r"failed to initialize while trying to allocate some locked memory",
         "environment",
@@ -106,7 +114,7 @@ NETWORK: tuple[Signature, ...] = (
     ),
     root(
         "rror",
-        r"DistStoreError: wait timeout after \d+ms",
+        r"(?:DistStoreError: |store->get\([^)]*\) got error: )(?:wait timeout after \d+ms|Socket Timeout)",
         "collective_timeout",
         "ranks waited in vain for what another was to tell them",
         f"{_TORCH}/TCPStore.cpp",

@@ -7,6 +7,7 @@ from pretrainctl.recovery.signatures.contract import Signature, root
 __all__ = ["STORAGE"]
 
 _KERNEL = "Linux: block/blk-core.c, fs/ext4/super.c, fs/xfs, net/sunrpc/clnt.c"
+_GPFS = "IBM Storage Scale: the log of its daemon, messages 6027"
 _PICKLE = "CPython: Modules/_pickle.c"
 _SAFE = "safetensors/safetensors: src/tensor.rs; lyogavin/airllm#137"
 _OTHER_MODEL = "pytorch/pytorch: torch/nn/modules/module.py, torch/distributed/checkpoint/default_planner.py"
@@ -39,6 +40,30 @@ STORAGE: tuple[Signature, ...] = (
         weight="symptom",
         confidence="medium",
         survivable=True,
+    ),
+    *(
+        root(
+            clue,
+            pattern,
+            "filesystem",
+            "GPFS gave this node up",
+            _GPFS,
+            hint="it may pass by itself; see whether the path can be read from the node that is named",
+        )
+        for clue, pattern in (
+            ("Deadman Switch", r"Deadman Switch timer .*has expired; IOs in progress"),
+            (
+                "mmfs",
+                r"mmfsd?: .*(?:Lost membership in|Unmounting file system|daemon is (?:\w+|shutting down) abnormally)",
+            ),
+        )
+    ),
+    root(
+        "tale file handle",
+        r": Stale file handle\b",
+        "filesystem",
+        "a file system did not answer",
+        "errno(3) ESTALE, as shells and coreutils print it",
     ),
     *(
         root(clue, pattern, "filesystem", "a disk of the node is broken", _KERNEL)

@@ -980,6 +980,33 @@ GENERAL = [
                 "NEXT=$(sbatch --parsable -d afterany:$SLURM_JOB_ID chain.sh)\ntrap 'scancel $NEXT' ERR\n",
             ),
             (
+                4,
+                "sbatch -d afterany:$SLURM_JOB_ID $0\n" + TRAIN + "if [ $? -ne 0 ]; then exit 1; fi\n",
+                "if [ -f DONE ]; then exit 0; fi\nsbatch -d afterany:$SLURM_JOB_ID $0\n"
+                + TRAIN
+                + "if [ $? -ne 0 ]; then exit 1; fi\n",
+            ),
+            (
+                4,
+                "sbatch -d afterany:$SLURM_JOB_ID $0; [ -f DONE ] && exit 0\n",
+                "[ -f DONE ] && exit 0; sbatch -d afterany:$SLURM_JOB_ID $0\n",
+            ),
+            (
+                5,
+                "done_yet() { [ -f DONE ] && exit 0; }\nsbatch -d afterany:$SLURM_JOB_ID $0\ndone_yet\n",
+                "done_yet() { [ -f DONE ] && exit 0; }\ndone_yet\nsbatch -d afterany:$SLURM_JOB_ID $0\n",
+            ),
+            (
+                6,
+                "leave() { [ -f DONE ] && exit 0; }\ntrap leave TERM\nsbatch -d afterany:$SLURM_JOB_ID $0\n",
+                "leave() { [ -f DONE ] && exit 0; }\nif date; then leave; fi\nsbatch -d afterany:$SLURM_JOB_ID $0\n",
+            ),
+            (
+                4,
+                "sbatch -d afterany:$SLURM_JOB_ID $0\n" + TRAIN + "[ -f DONE ] || exit 1\n",
+                "sbatch -d afterany:$SLURM_JOB_ID $0\n" + TRAIN + "[ -f DONE ] || scancel $NEXT\n",
+            ),
+            (
                 5,
                 "next() { sbatch --dependency=afterany:$SLURM_JOBID $0; }\nnext\n".replace("next() {", "next() {\n", 1),
                 "sbatch --dependency=afterok:$SLURM_JOB_ID loop.sh\n",

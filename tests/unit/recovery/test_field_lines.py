@@ -50,6 +50,12 @@ PAIRS = [
         "RuntimeError: all workers are busy or unavailable",
     ),
     (
+        "cn1:7:8 [0] init.cc:145 NCCL WARN Cuda failure 802 'system not yet initialized'",
+        "gpu_hardware",
+        "the queue system is not yet initialized",
+    ),
+    ("NVRM: GPU 0000:4e:00.0: RmInitAdapter failed! (0x62)", "gpu_hardware", "NVRM: RmInitAdapter took 3 s"),
+    (
         "HW Exception by GPU node-4 (Agent handle: 0x1ebc04e0) reason :GPU Hang",
         "gpu_hardware",
         "HW Exception by GPU node-4 handler was installed",
@@ -138,6 +144,11 @@ PAIRS = [
         "to avoid a Cassini Event Queue overflow, the queue is large",
     ),
     (
+        "mlx5_core 0000:1a:00.0: device's health compromised - reached miss count",
+        "fabric",
+        "mlx5_core 0000:1a:00.0 ib0: Link up",
+    ),
+    (
         "The OpenFabrics (openib) BTL failed to initialize while trying to allocate some locked memory.",
         "environment",
         "max locked memory (kbytes, -l) unlimited",
@@ -192,6 +203,17 @@ PAIRS = [
         "counters: I/O error rate 0, dev mode",
     ),
     ("EXT4-fs error (device sda1): ext4_find_entry:1455", "filesystem", "EXT4-fs (sda1): mounted filesystem"),
+    ("cat: /gpfs/a: Stale file handle", "filesystem", "a stale file handle is opened anew"),
+    (
+        "mmfsd: GPFS Deadman Switch timer [0] has expired; IOs in progress.",
+        "filesystem",
+        "mmfsd: GPFS Deadman Switch timer [0] is set to 35 s",
+    ),
+    (
+        "mmfs: [E] Lost membership in cluster c1.site. Unmounting file systems.",
+        "filesystem",
+        "mmfs: [N] Node 10.0.0.5 joined cluster c1.site",
+    ),
     # checkpoints
     (
         "[WARNING] [engine.py:2914:load_checkpoint] Unable to find latest file at ckpt/latest, if trying",
@@ -249,6 +271,13 @@ PAIRS = [
         "boot_failure",
         "srun: error: cn012: task 256: Exited with exit code 1",
     ),
+    ("slurmstepd: error: Prolog failed on node gn07", "boot_failure", "the prolog failed on node gn07 once, in May"),
+    (
+        "slurmd[gn07]: error: [job 12] prolog failed status=1:0",
+        "boot_failure",
+        "slurmd[gn07]: [job 12] prolog done status=0:0",
+    ),
+    ("slurmstepd: error: TaskProlog failed status=1", "boot_failure", "TaskProlog failed status=0 is not an error"),
     ('sbatch: error: Munge encode failed: Failed to access "munge.socket.2"', "boot_failure", "Munge is up"),
     # what crashed, and what raised without a word
     ("line 12: 4711 Bus error               (core dumped) python train.py", "application_error", "Bus errors: 0"),

@@ -10,10 +10,12 @@ from pretrainctl.recovery.diagnosis import FailureClass
 from pretrainctl.recovery.log_reading import find_cause
 from pretrainctl.recovery.signatures import CLUES, SIGNATURES
 from pretrainctl.recovery.signatures.accelerators import ACCELERATORS
+from pretrainctl.recovery.signatures.crashes import CRASHES
 from pretrainctl.recovery.signatures.frameworks import FRAMEWORKS
 from pretrainctl.recovery.signatures.network import NETWORK
 from pretrainctl.recovery.signatures.storage import STORAGE
 from pretrainctl.recovery.signatures.surroundings import SURROUNDINGS
+from pretrainctl.recovery.signatures.xids import XIDS
 
 ROOTS = [
     # Slurm, in both styles of prefix
@@ -200,6 +202,14 @@ EXTRA = [
     "[Rank 0] Exception detected by watchdog at work: 1580, last enqueued NCCL work: 1582",
     "[Rank 0] NCCL communicator was aborted on rank 0. error",
     "RuntimeError: No route to host",
+    "[rank3]:[F ProcessGroupNCCL.cpp:1362] [PG 0 Rank 3] Heartbeat monitor timed out! Process will be terminated",
+    "[rank3]: ProcessGroupNCCL's watchdog got stuck for 600 seconds without making progress",
+    "[rank3]: Received a dump signal due to a collective timeout from  rank 7 and we will try our best",
+    "[rank3]: Terminating the process after attempting to dump debug info, due to collective timeout or exception.",
+    "[Rank 0]: Ranks 7 failed to pass monitoredBarrier in 300000 ms. error",
+    "slurmstepd: error: Exceeded job memory limit",
+    "Cuda failure 700 'an illegal memory access was encountered'",
+    "Cuda failure 719 'unspecified launch failure'",
     "ValueError: bad",
     "Exception: bad",
     "rank 0: hint: make it",
@@ -287,7 +297,15 @@ def test_each_entry_says_where_its_wording_was_seen_and_is_hit_by_a_case() -> No
     lines = [*(line for line, _ in ROOTS), *ECHOES, *EXTRA]
     for signature in SIGNATURES:
         assert signature.source
-        if signature in {*SURROUNDINGS, *NETWORK, *STORAGE, *ACCELERATORS, *FRAMEWORKS}:  # which have their own
+        if signature in {
+            *SURROUNDINGS,
+            *NETWORK,
+            *STORAGE,
+            *ACCELERATORS,
+            *FRAMEWORKS,
+            *XIDS,
+            *CRASHES,
+        }:  # which have their own
             continue
         assert any(
             signature.clue in line
