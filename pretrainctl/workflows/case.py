@@ -183,7 +183,9 @@ class Case:
         owner = self.run.attempts()[-1] if self.run.attempts() else None
         job = self.jobs.get(owner.job_id) if owner is not None else None
         restarts = self.run.restarts(owner.attempt) if owner is not None else []
-        if owner is None or job is None or not job.is_running or not restarts or self._is_cancelled(owner):
+        if owner is None or job is None or not job.is_running or job.is_suspended or not restarts:
+            return None
+        if self._is_cancelled(owner):
             return None
         told = self._of(owner.attempt)
         if any(event.kind == "restart_ended" and event.data.get("restart") == restarts[-1] for event in told):
