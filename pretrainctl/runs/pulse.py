@@ -44,8 +44,8 @@ def tell_silence(run_dir: Path, attempt: int, host: str, job: Job) -> str:
     suspended, which nobody can hear; empty where all is well, or it has no pulse."""
     if job.is_suspended:
         return (
-            f"job {job.job_id} is suspended: it keeps its place, and goes on when Slurm or an administrator resumes it; "
-            "nothing is to be done"
+            f"job {job.job_id} is suspended: it keeps its place, and goes on when Slurm or an administrator resumes "
+            "it; nothing is to be done"
         )
     try:
         silent = time.time() - (contract.attempt_dir(run_dir, attempt) / _NAME).stat().st_mtime
@@ -54,6 +54,6 @@ def tell_silence(run_dir: Path, attempt: int, host: str, job: Job) -> str:
     if silent < _LONG:
         return ""
     return (
-        f"nothing was heard of attempt {attempt} for {show_duration(silent)}, though job {job.job_id} runs: see whether "
-        f"its process on {host} is stopped; if so, give `cancel`, then `resume`"
+        f"nothing was heard of attempt {attempt} for {show_duration(silent)}, though job {job.job_id} runs: see "
+        f"whether its process on {host} is stopped; if so, give `cancel`, then `resume`"
     )

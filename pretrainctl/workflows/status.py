@@ -273,7 +273,8 @@ def _warnings(run: RunFolder, state: RunState, job: Job | None) -> tuple[str, ..
         host = next(record.host for record in run.attempts() if record.attempt == state.open_attempt.attempt)
         if job.nodes and host not in job.nodes:
             found.append(
-                f"job {job.job_id} has lost its batch host {host}: `pretrainctl reconcile` lets the next go on"
+                f"job {job.job_id} has lost its batch host {host}: `pretrainctl reconcile {run.record.name}` lets the "
+                "next go on"
             )
         elif silence := tell_silence(run.path, state.open_attempt.attempt, host, job):
             found.append(silence)
