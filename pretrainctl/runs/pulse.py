@@ -55,5 +55,6 @@ def tell_silence(run_dir: Path, attempt: int, host: str, job: Job) -> str:
         return ""
     return (
         f"nothing was heard of attempt {attempt} for {show_duration(silent)}, though job {job.job_id} runs: see "
-        f"whether its process on {host} is stopped; if so, give `cancel`, then `resume`"
+        f"whether its process on {host} is stopped; if so, give `pretrainctl cancel {run_dir.name}`, then "
+        f"`pretrainctl resume {run_dir.name}`"
     )

@@ -40,7 +40,7 @@ def test_one_that_is_not_heard_for_long_is_told_with_what_to_do(tmp_path: Path, 
     told = tell_silence(tmp_path, 2, "node01", JOB)
     assert "nothing was heard of attempt 2 for 20m" in told
     assert "node01" in told
-    assert "`cancel`, then `resume`" in told
+    assert f"`pretrainctl cancel {tmp_path.name}`, then `pretrainctl resume {tmp_path.name}`" in told
 
 
 @pytest.mark.parametrize("silent", [0, 1200])
