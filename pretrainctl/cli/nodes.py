@@ -59,7 +59,7 @@ def list_nodes(
                 node.cause,
                 view.ago(node.found),
                 node.run or node.user,
-                f"{node.reason}{_forgiven(node)}",
+                f"{_forgiven(node)}{node.reason}",
             )
             for node in found.nodes
         ],
@@ -76,8 +76,8 @@ def _forgiven(node: NodeView) -> str:
     """By whom and when what was found of it was forgiven, the last time."""
     if node.forgiven is None:
         return ""
-    why = f": {node.forgiven_for}" if node.forgiven_for else ""
-    return f"; forgiven by {node.forgiven_by} {view.ago(node.forgiven)}{why}"
+    why = f" ({node.forgiven_for})" if node.forgiven_for else ""
+    return f"forgiven by {node.forgiven_by} {view.ago(node.forgiven)}{why}: "
 
 
 @app.command()

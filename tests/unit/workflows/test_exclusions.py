@@ -338,8 +338,9 @@ def test_people_exclude_report_and_forgive(run: RunFolder, cluster: str) -> None
 
 
 def test_what_was_forgiven_stays_in_the_history(
-    run: RunFolder, cluster: str, capsys: pytest.CaptureFixture[str]
+    run: RunFolder, cluster: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
     put(run, "n2", evidence=("training.log:7: Xid 79",), job_id=12)
     nodes.forgive(["n2"], cluster, reason="new cable")
     assert nodes.survey(cluster).nodes == ()
@@ -348,7 +349,7 @@ def test_what_was_forgiven_stays_in_the_history(
     assert (found.forgiven_by, found.forgiven_for) == (getpass.getuser(), "new cable")
     list_nodes(cluster, everything=True)
     (row,) = capsys.readouterr().out.splitlines()[1:]
-    assert re.search(rf"n2 +forgiven .*it died; forgiven by {getpass.getuser()} .* ago: new cable", row)
+    assert re.search(rf"n2 +forgiven .* forgiven by {getpass.getuser()} .* ago \(new cable\): it died", row)
     text = nodes.report(["n2"], cluster)
     assert ", job 12: node_failure: it died\n    | training.log:7: Xid 79\n" in text
     assert re.search(r"n2: 1 finding\n.*\n.*\n  .*: forgiven by hand: new cable\n  our jobs may go there$", text)
