@@ -32,7 +32,7 @@ def stop(
     if not save:
         raise InputError(
             "stop without --save would lose the steps since the last checkpoint",
-            hint="`pretrainctl stop --save` saves and ends; `pretrainctl cancel` ends at once",
+            hint=f"`pretrainctl stop --save {name}` saves and ends; `pretrainctl cancel {name}` ends at once",
         )
     _show(control.stop(name), as_json=as_json)
 

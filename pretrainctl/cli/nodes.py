@@ -13,7 +13,7 @@ from pretrainctl.cli.plan import Cluster
 from pretrainctl.units import parse_duration
 
 if TYPE_CHECKING:
-    from pretrainctl.workflows.nodes import Told
+    from pretrainctl.workflows.nodes import NodeView, Told
 
 __all__ = ["app"]
 
@@ -31,7 +31,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 @app.command("list")
 def list_nodes(
     cluster: Cluster = None,
-    everything: Annotated[bool, typer.Option("--all", help="Those whose time is over too.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Those whose time is over, or that were forgiven, too.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """The nodes that jobs keep off now, why, and until when."""
@@ -52,16 +54,30 @@ def list_nodes(
         [
             (
                 node.node,
-                time.strftime("%Y-%m-%d %H:%M", time.localtime(node.expires)) if node.active else "over",
+                _until(node),
                 str(node.count),
                 node.cause,
                 view.ago(node.found),
                 node.run or node.user,
-                node.reason,
+                f"{_forgiven(node)}{node.reason}",
             )
             for node in found.nodes
         ],
     )
+
+
+def _until(node: NodeView) -> str:
+    if node.active:
+        return time.strftime("%Y-%m-%d %H:%M", time.localtime(node.expires))
+    return "over" if node.forgiven is None or node.found > node.forgiven else "forgiven"
+
+
+def _forgiven(node: NodeView) -> str:
+    """By whom and when what was found of it was forgiven, the last time."""
+    if node.forgiven is None:
+        return ""
+    why = f" ({node.forgiven_for})" if node.forgiven_for else ""
+    return f"forgiven by {node.forgiven_by} {view.ago(node.forgiven)}{why}: "
 
 
 @app.command()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pretrainctl.records.nodes import ExclusionEntry
 
-__all__ = ["LONGEST_REASON", "PERSON", "ListedNode", "lifetime", "listed", "scrub", "to_avoid"]
+__all__ = ["LONGEST_REASON", "PERSON", "ListedNode", "forgiven", "lifetime", "listed", "scrub", "to_avoid"]
 
 PERSON = "person"
 """The cause of an entry that somebody wrote by hand."""
@@ -71,6 +71,27 @@ def listed(entries: Mapping[str, ExclusionEntry]) -> dict[str, ListedNode]:
     return {
         node: ListedNode(node, tuple(entry for _, entry in items), tuple(name for name, _ in items))
         for node, items in found.items()
+    }
+
+
+def forgiven(entries: Mapping[str, ExclusionEntry]) -> dict[str, ListedNode]:
+    """What was found of nodes and counts no more, since somebody forgave it, by node in their order.
+
+    The `forgive` entries themselves are among the entries.
+    """
+    names = {name for entry in entries.values() if entry.kind == "forgive" for name in entry.forgives}
+    past = sorted(
+        ((name, entry) for name, entry in entries.items() if entry.kind == "forgive" or name in names),
+        key=lambda item: (item[1].node, item[1].time),
+    )
+    nodes = dict.fromkeys(entry.node for _, entry in past)
+    return {
+        node: ListedNode(
+            node,
+            tuple(entry for _, entry in past if entry.node == node),
+            tuple(name for name, entry in past if entry.node == node),
+        )
+        for node in nodes
     }
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter, lt
 from pathlib import Path
@@ -34,7 +34,7 @@ class Start:
     """One start of the program: times are epoch seconds, None where it did not get so far.
 
     `begun` is its first phase, where that is one of its start. `first_new` is the first step that no earlier start had
-    done.
+    done, or none since a person went back to before it.
     """
 
     attempt: int
@@ -80,13 +80,15 @@ class Series:
             yield Sample(*row)
 
 
-def read_series(paths: Iterable[Path]) -> Series:
+def read_series(paths: Iterable[Path], ways_back: Mapping[int, int] | None = None) -> Series:
     """Join the files of a run's starts; a file that does not exist is a start without samples.
+
+    `ways_back`: the step to which a person had the run go back, by the newest attempt before.
 
     Order is (attempt, restart) as the paths name them, else the order given. LedgerError for a file that
     cannot be read.
     """
-    reader = _Reader()
+    reader = _Reader(ways_back or {})
     for place, path in sorted(
         ((_place(path, index), path) for index, path in enumerate(paths)), key=lambda pair: pair[0]
     ):
@@ -101,16 +103,20 @@ def _place(path: Path, index: int) -> tuple[int, int]:
 
 
 class _Reader:
-    def __init__(self) -> None:
+    def __init__(self, ways_back: Mapping[int, int]) -> None:
+        self.ways_back = dict(ways_back)
         self.series = Series()
         self.columns: tuple[array[Any], ...] = tuple(getattr(self.series, name) for name in (*_FIELDS, "warm"))
         self.rows: dict[int, int] = {}
         self.highest = 0
+        self.reached = 0
 
     def read(self, path: Path, start: Start) -> None:
         series = self.series
         series.starts.append(start)
-        before = self.highest
+        for attempt in [attempt for attempt in sorted(self.ways_back) if attempt < start.attempt]:
+            self.reached = min(self.reached, self.ways_back.pop(attempt))
+        before = self.reached
         broken = False
         decode = json.JSONDecoder().raw_decode
         fields = itemgetter(*_FIELDS)
@@ -185,6 +191,7 @@ class _Reader:
             for row in zip(*typed, strict=True):
                 self._store(row)
         self.highest = max(self.highest, *step)
+        self.reached = max(self.reached, *step)
 
     def _store(self, row: tuple[Any, ...]) -> None:
         at = self.rows.setdefault(row[0], len(self.rows))

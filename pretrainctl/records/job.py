@@ -92,3 +92,8 @@ class Job:
     def is_running(self) -> bool:
         """On its nodes; a job that is ending is not."""
         return self.state.job_class is JobClass.RUNNING
+
+    @property
+    def is_suspended(self) -> bool:
+        """On its nodes, and held still there: by an administrator, or for jobs that take turns."""
+        return self.is_running and self.state.text.upper() == "SUSPENDED"

@@ -49,7 +49,8 @@ class Saved:
 @dataclass(frozen=True)
 class Recovered:
     """A start that went on from an earlier one: `seconds` from the last step before it (`last_step`) to the
-    first step that had never been done (`new_step`), by the samples' own times."""
+    first step that had never been done (`new_step`), or not since a person went back to before it, by the samples' own
+    times."""
 
     attempt: int
     restart: int

@@ -104,18 +104,23 @@ ended (seen)."""
 POLICIES: dict[FailureClass, Policy] = {
     FailureClass.FINISHED: Policy(Course.FINISH, "nothing to do"),
     FailureClass.CHECKPOINTED: Policy(Course.HAND_OVER, "nothing is lost; resume if no chained job is queued"),
-    FailureClass.STOPPED: Policy(Course.STOP, "`pretrainctl resume` goes on from the save", _AGAIN),
+    FailureClass.STOPPED: Policy(Course.STOP, "`pretrainctl resume RUN` goes on from the save", _AGAIN),
     FailureClass.TIME_LIMIT: Policy(
         Course.HAND_OVER,
         "nothing to do where the chained job is queued; if the save did not get done, raise the signal lead time",
     ),
     FailureClass.PREEMPTED: Policy(Course.HAND_OVER, "nothing to do: it goes on when the nodes are free again"),
-    FailureClass.NODE_FAILURE: Policy(Course.EXCLUDE_NODE, "tell the site which node, and when"),
+    FailureClass.NODE_FAILURE: Policy(
+        Course.EXCLUDE_NODE, "tell the site: `pretrainctl nodes report NODE` prints which node, when, and what was seen"
+    ),
     FailureClass.BOOT_FAILURE: Policy(
-        Course.EXCLUDE_NODE, "nothing of the run was lost; tell the site which node", pauses=_STEP_ENDING
+        Course.EXCLUDE_NODE,
+        "nothing of the run was lost; tell the site which node: `pretrainctl nodes report NODE`",
+        pauses=_STEP_ENDING,
     ),
     FailureClass.GPU_HARDWARE: Policy(
-        Course.EXCLUDE_NODE, "send the site the node, the GPU, the time and the line; keep off the node until then"
+        Course.EXCLUDE_NODE,
+        "send the site what `pretrainctl nodes report NODE` prints, the GPU and the line; keep off the node until then",
     ),
     FailureClass.FABRIC: Policy(Course.RESTART, f"ask the site about the links of the nodes that are named; {_TWICE}"),
     FailureClass.COLLECTIVE_TIMEOUT: Policy(
@@ -140,7 +145,7 @@ POLICIES: dict[FailureClass, Policy] = {
         "nothing can be saved until space is made",
     ),
     FailureClass.CHECKPOINT_INCOMPLETE: Policy(
-        Course.FALL_BACK, "`pretrainctl checkpoints` says which tag is complete, and what the others lack"
+        Course.FALL_BACK, "`pretrainctl checkpoints RUN` says which tag is complete, and what the others lack"
     ),
     FailureClass.CHECKPOINT_WORLD_SIZE: Policy(
         Course.STOP,
@@ -166,18 +171,19 @@ POLICIES: dict[FailureClass, Policy] = {
         Course.RESTART_ONCE, "read the traceback of the rank that is named; an error that repeats is in the program"
     ),
     FailureClass.HANG: Policy(Course.RESTART, f"see the stacks of the ranks that stood still; {_TWICE}"),
-    FailureClass.USER_CANCEL: Policy(Course.STOP, "`pretrainctl resume` goes on", _AGAIN),
+    FailureClass.USER_CANCEL: Policy(Course.STOP, "`pretrainctl resume RUN` goes on", _AGAIN),
     FailureClass.ADMIN_CANCEL: Policy(
-        Course.STOP, "ask the site why, then `pretrainctl resume`", "ask why before `resume`"
+        Course.STOP, "ask the site why, then `pretrainctl resume RUN`", "ask why before `resume`"
     ),
     FailureClass.FENCED: Policy(Course.STOP, "nothing to do: see the newest attempt", "another job has the run"),
     FailureClass.CHANGED: Policy(
         Course.STOP,
-        "`pretrainctl resume` shows the difference; put back what was not meant, or `resume --accept`",
+        "`pretrainctl resume RUN` shows the difference; put back what was not meant, or give "
+        "`pretrainctl resume RUN --accept`",
         "`resume --accept` goes on with it",
     ),
     FailureClass.BUDGET: Policy(
-        Course.STOP, "see what it was spent on; `pretrainctl resume --set recovery.KEY=VALUE` allows more", _AGAIN
+        Course.STOP, "see what it was spent on; `pretrainctl resume RUN --set recovery.KEY=VALUE` allows more", _AGAIN
     ),
     FailureClass.UNKNOWN: Policy(
         Course.RESTART_ONCE,
@@ -223,7 +229,7 @@ def _hint(usual: str, course: Course) -> str:
     if course is Course.STOP:
         kept = usual.removesuffix(_TWICE).removesuffix("; ")
         kept = "" if kept.startswith("nothing to do") else f"{kept}; then "
-        return f"{kept}`pretrainctl resume`: {_RECIPE_STOPS}"
+        return f"{kept}`pretrainctl resume RUN`: {_RECIPE_STOPS}"
     return usual
 
 

@@ -204,7 +204,7 @@ def refuse_existing(path: Path) -> None:
     if path.exists():
         raise RunError(
             f"the run {path.name!r} exists already in {path.parent}",
-            hint="give another name with --name, or go on with `pretrainctl resume`",
+            hint=f"give another name with --name, or go on with `pretrainctl resume {path.name}`",
         )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pretrainctl.records import contract
+from pretrainctl.records.job import Job
 from pretrainctl.units import show_duration
 
 __all__ = ["Pulse", "tell_silence"]
@@ -38,9 +39,14 @@ class Pulse:
                 self._path.touch()
 
 
-def tell_silence(run_dir: Path, attempt: int, host: str, job_id: int | None) -> str:
-    """What people are told where nothing was heard of an attempt for long, though its job runs; empty where all is
-    well, or it has no pulse."""
+def tell_silence(run_dir: Path, attempt: int, host: str, job: Job) -> str:
+    """What people are told where nothing was heard of an attempt for long, though its job runs, or of one whose job is
+    suspended, which nobody can hear; empty where all is well, or it has no pulse."""
+    if job.is_suspended:
+        return (
+            f"job {job.job_id} is suspended: it keeps its place, and goes on when Slurm or an administrator resumes "
+            "it; nothing is to be done"
+        )
     try:
         silent = time.time() - (contract.attempt_dir(run_dir, attempt) / _NAME).stat().st_mtime
     except OSError:
@@ -48,6 +54,7 @@ def tell_silence(run_dir: Path, attempt: int, host: str, job_id: int | None) -> 
     if silent < _LONG:
         return ""
     return (
-        f"nothing was heard of attempt {attempt} for {show_duration(silent)}, though job {job_id} runs: see whether "
-        f"its process on {host} is stopped; if so, give `cancel`, then `resume`"
+        f"nothing was heard of attempt {attempt} for {show_duration(silent)}, though job {job.job_id} runs: see "
+        f"whether its process on {host} is stopped; if so, give `pretrainctl cancel {run_dir.name}`, then "
+        f"`pretrainctl resume {run_dir.name}`"
     )

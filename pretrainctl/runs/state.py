@@ -110,10 +110,19 @@ def fold(events: Sequence[Event]) -> RunState:
             _attempt(number, [event for event in events if event.attempt == number], lost.get(number))
             for number in numbers
         ),
-        last=max(events, key=lambda event: event.time, default=None),
+        last=_last(events, resumed_after),
         unsubmitted=unsubmitted,
         went_back=back,
     )
+
+
+def _last(events: Sequence[Event], resumed_after: int) -> Event | None:
+    """The newest event, less what attempts say that have the run no more: one may write late, while its job ends."""
+    refused = {event.attempt for event in events if event.kind == "refused"}
+    owner = max((event.attempt for event in events if event.attempt not in refused), default=0)
+    owner = owner if owner > resumed_after else resumed_after + 1
+    current = (event for event in events if event.attempt == 0 or event.attempt >= owner)
+    return max(current, key=lambda event: event.time, default=None)
 
 
 def _jobs(events: Sequence[Event]) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pretrainctl.records.run import Event
 
-__all__ = ["events_of", "what_was_done"]
+__all__ = ["events_of", "what_the_witness_did", "what_was_done"]
 
 _TOLD = {
     "node_dead",
@@ -44,3 +44,18 @@ def what_was_done(told: Sequence[Event], restart: int | None) -> tuple[str, ...]
     messages = [event.message for event in (*noticed, *(after[: starts[0] + 1] if starts else after))]
     # The end of an attempt says again what was decided.
     return tuple(text for index, text in enumerate(messages) if not any(text in said for said in messages[:index]))
+
+
+def what_the_witness_did(events: Sequence[Event], attempt: int) -> tuple[str, ...]:
+    """What was done about the lost batch host of an attempt, which cannot say so itself, and which job went on."""
+    lost = [event for event in events if event.kind == "batch_host_lost" and event.data.get("attempt") == attempt]
+    if not lost:
+        return ()
+    refused = {event.attempt for event in events if event.kind == "refused"}
+    later = [event for event in events if event.attempt > attempt and event.attempt not in refused]
+    claimed = next((event for event in later if event.kind == "claimed"), None)
+    if claimed is None:
+        return (lost[-1].message,)
+    started = [event for event in later if event.kind == "restart_started" and event.attempt == claimed.attempt]
+    went_on = f"job {claimed.data.get('job_id')} went on by itself as attempt {claimed.attempt}"
+    return (lost[-1].message, went_on, *(event.message for event in started[:1]))

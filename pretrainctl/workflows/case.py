@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pretrainctl.errors import MissingError, RunError, SlurmError
 from pretrainctl.metrics.continuity import check_learning_rate
@@ -13,23 +13,22 @@ from pretrainctl.metrics.series import read_series
 from pretrainctl.records import contract
 from pretrainctl.records.contract import Request
 from pretrainctl.records.job import Job, JobClass
-from pretrainctl.records.launch import RecoveryRule
 from pretrainctl.records.run import AttemptRecord, Diagnosis, Event
-from pretrainctl.recovery.decision import course_of, hint_of
 from pretrainctl.recovery.diagnosis import FailureClass, diagnose, diagnose_log
 from pretrainctl.recovery.placement import Placement
 from pretrainctl.runs import ledger
 from pretrainctl.runs.folder import RunFolder
 from pretrainctl.runs.state import fold
-from pretrainctl.runs.story import events_of, what_was_done
+from pretrainctl.runs.story import events_of, what_the_witness_did, what_was_done
 from pretrainctl.slurm.states import ending_signal
 from pretrainctl.units import show_duration
 from pretrainctl.workflows import last_word
+from pretrainctl.workflows.finding import Finding, finding_of
 from pretrainctl.workflows.look_back import evidence_of
 from pretrainctl.workflows.reach import reach
 from pretrainctl.workflows.read_logs import read_logs
 
-__all__ = ["GOOD", "Case", "Finding", "finding_of"]
+__all__ = ["GOOD", "Case"]
 
 GOOD = {FailureClass.FINISHED.value, FailureClass.CHECKPOINTED.value}
 """Classes of an end that was meant."""
@@ -44,29 +43,6 @@ _STEPS_COMPARED = 100
 """Steps on each side of a resume over which the learning rate is compared."""
 _SAYS_NOTHING = {JobClass.FINISHED, JobClass.FAILED}
 """A job that ran to the end of its script says nothing about the training."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What doctor says. `action` is the course of its class (`recovery.policies`), `hint` what a person can do.
-
-    `attempt`, `restart` and `done`, what pretrainctl did about it, are those of a run; `restart` is None where the
-    program was never started. `notes` say what could not be looked at, and what else is wrong.
-    """
-
-    failure_class: str
-    message: str
-    nodes: tuple[str, ...]
-    ranks: tuple[int, ...]
-    evidence: tuple[str, ...]
-    confidence: str
-    action: str
-    hint: str
-    run: str = ""
-    attempt: int | None = None
-    restart: int | None = None
-    done: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
 
 
 class Case:
@@ -95,7 +71,8 @@ class Case:
             restarts: list[int | None] = list(reversed(self.run.restarts(owner.attempt)))
             over = {event.data.get("restart") for event in told if event.kind == "restart_ended"}
             ended = any(event.kind in {"attempt_ended", "refused"} for event in told) or owner.attempt in self.seen
-            alive = not ended and not self._is_cancelled(owner) and self._alive(owner.job_id)
+            over_by_now = ended or self._is_cancelled(owner) or self._was_followed(owner)
+            alive = not over_by_now and self._alive(owner.job_id)
             for index in restarts or [None]:
                 if index in over or not alive or index != (restarts or [None])[0]:
                     yield owner, index
@@ -108,28 +85,34 @@ class Case:
     def examine(self, owner: AttemptRecord, restart: int | None, *, named: bool = False) -> Finding | None:
         """How it ended; None for an attempt that only saw that there was nothing to do, unless it was `named`."""
         told = self._of(owner.attempt)
+        cancel = self._cancel_of(owner.attempt)
+        cut = last_word.cut_short(cancel, told, restart)
         if restart is None:
             diagnosis = self._without_start(owner, told) or (
                 last_word.what_it_saw(owner.attempt, told) if named else None
             )
         else:
-            diagnosis = self._as_recorded(self._fresh(owner, restart, told), restart, told)
+            sound = last_word.before(cancel, told)
+            diagnosis = self._as_recorded(self._fresh(owner, restart, sound), restart, sound)
         if diagnosis is None:
             return None
         wish, sure = self._wish_for(owner.attempt, restart)
+        last = restart == next(reversed(self.run.restarts(owner.attempt)), None)
+        if cut and cancel is not None and last:
+            wish, sure = last_word.word_of(cancel), True
         if wish is not None:
             sure = sure and diagnosis.failure_class not in {*last_word.CANCELS, *_BY_REQUEST}
-            diagnosis = last_word.as_wished(diagnosis, wish, cut=self.state.open_attempt is not None, sure=sure)
+            cut = cut or not any(event.kind == "attempt_ended" for event in told)
+            diagnosis = last_word.as_wished(diagnosis, wish, cut=cut, sure=sure)
         if diagnosis.failure_class == FailureClass.STOPPED.value:
             asked = [event.message for event in self.events if event.kind == "stop_requested"]
             facts = (*(f"ledger: {text}" for text in asked[-1:]), *diagnosis.evidence)
             diagnosis = replace(diagnosis, evidence=facts)
         return replace(
-            finding_of(diagnosis, self.launch.recovery),
-            run=self.run.record.name,
+            finding_of(diagnosis, self.launch.recovery, run=self.run.record.name, job_id=owner.job_id),
             attempt=owner.attempt,
             restart=restart,
-            done=what_was_done(told, restart),
+            done=(*what_was_done(told, restart), *(what_the_witness_did(self.events, owner.attempt) if last else ())),
             notes=(
                 *self.notes,
                 *last_word.stopped_besides(diagnosis, wish),
@@ -149,7 +132,7 @@ class Case:
             told = last_word.cancelled_in_queue(self.state, self.jobs)
         if told is None:
             return None
-        return replace(finding_of(told, self.launch.recovery), run=self.run.record.name, notes=self.notes)
+        return replace(finding_of(told, self.launch.recovery, run=self.run.record.name), notes=self.notes)
 
     def _wish_for(self, attempt: int, restart: int | None) -> tuple[Diagnosis | None, bool]:
         """The wish that ended an attempt with this start of the program, or let nothing come after it; and whether
@@ -164,10 +147,17 @@ class Case:
             return found or last_word.wish_of_run(self.state, self.events), found is not None
         return found, found is not None
 
+    def _cancel_of(self, attempt: int) -> Event | None:
+        """`pretrainctl cancel`, where it was given while this attempt had the run."""
+        return last_word.cancel_of(attempt, self.state, self.events)
+
     def _is_cancelled(self, owner: AttemptRecord) -> bool:
         """Whether it is the attempt whose job `pretrainctl cancel` took."""
-        newest = self.state.owner
-        return self.state.cancelled and newest is not None and newest.attempt == owner.attempt
+        return self._cancel_of(owner.attempt) is not None
+
+    def _was_followed(self, owner: AttemptRecord) -> bool:
+        """Whether a later attempt had the run: that is claimed only where this one's job has ended."""
+        return any(known.attempt > owner.attempt and not known.refused for known in self.state.attempts)
 
     def _ending(self, owner: AttemptRecord) -> list[str]:
         """That the cancelled job has not ended yet."""
@@ -193,7 +183,9 @@ class Case:
         owner = self.run.attempts()[-1] if self.run.attempts() else None
         job = self.jobs.get(owner.job_id) if owner is not None else None
         restarts = self.run.restarts(owner.attempt) if owner is not None else []
-        if owner is None or job is None or not job.is_running or not restarts or self._is_cancelled(owner):
+        if owner is None or job is None or not job.is_running or job.is_suspended or not restarts:
+            return None
+        if self._is_cancelled(owner):
             return None
         told = self._of(owner.attempt)
         if any(event.kind == "restart_ended" and event.data.get("restart") == restarts[-1] for event in told):
@@ -211,9 +203,8 @@ class Case:
         )
         found = self._fresh(owner, restarts[-1], told, hang)
         return replace(
-            finding_of(found, self.launch.recovery),
+            finding_of(found, self.launch.recovery, run=self.run.record.name, job_id=owner.job_id),
             message=found.message if found.failure_class == FailureClass.HANG.value else f"{found.message}; {hang}",
-            run=self.run.record.name,
             attempt=owner.attempt,
             restart=restarts[-1],
             notes=self.notes,
@@ -334,17 +325,3 @@ class Case:
 
 def _which(what: str, numbers: Sequence[int]) -> str:
     return f"its {what} are {numbers[0]} to {numbers[-1]}" if numbers else f"it has no {what} yet"
-
-
-def finding_of(diagnosis: Diagnosis, rule: RecoveryRule | None = None) -> Finding:
-    """A diagnosis with what follows from it; `rule` None where no recipe says otherwise."""
-    return Finding(
-        failure_class=diagnosis.failure_class,
-        message=diagnosis.message,
-        nodes=diagnosis.nodes,
-        ranks=diagnosis.ranks,
-        evidence=diagnosis.evidence,
-        confidence=diagnosis.confidence,
-        action=course_of(diagnosis, rule).value,
-        hint=hint_of(diagnosis, rule),
-    )

@@ -157,7 +157,7 @@ def resume(
     if waiting and not accept:
         raise RunError(
             f"this is not what the run {run.record.name!r} trained with before: {describe(waiting)}",
-            hint="put back what was not meant, or give `pretrainctl resume --accept` to go on with it",
+            hint=f"put back what was not meant, or go on with it: `pretrainctl resume {run.record.name} --accept`",
         )
     if back is not None and not confirm(back):
         return None
@@ -167,7 +167,7 @@ def resume(
         if other is not None:
             raise RunError(
                 f"another `resume` of the run {run.record.name!r} is at work, on {other.host}",
-                hint="look at `pretrainctl status`; what it queues is enough",
+                hint=f"look at `pretrainctl status {run.record.name}`; what it queues is enough",
             )
         if back is not None:
             back.take(run)
@@ -200,7 +200,10 @@ def _refuse_spent(run: RunFolder, launch: Launch) -> None:
         return
     used = check_node_hours(spent_by(run), launch.recovery)
     if used:
-        raise RunError(f"the run {run.record.name!r} stays stopped: {used}", hint="--set recovery.node_hours=N")
+        raise RunError(
+            f"the run {run.record.name!r} stays stopped: {used}",
+            hint=f"`pretrainctl resume {run.record.name} --set recovery.node_hours=N`",
+        )
 
 
 def _refuse_jobs(run: RunFolder, queued: Sequence[int], running: Sequence[int], *, going_back: bool) -> None:
@@ -208,11 +211,11 @@ def _refuse_jobs(run: RunFolder, queued: Sequence[int], running: Sequence[int], 
     if running and state.stopped is not None:
         raise RunError(
             f"the run {name!r} is being stopped, and its job {running[0]} has not ended yet",
-            hint="give `resume` again when `pretrainctl status` says stopped",
+            hint=f"give `resume` again when `pretrainctl status {name}` says stopped",
         )
     if running or queued:
         what = f"is running: job {running[0]}" if running else f"is queued: job {queued[0]}"
-        hint = "there is nothing to resume; `pretrainctl cancel` ends it"
+        hint = f"there is nothing to resume; `pretrainctl cancel {name}` ends it"
         if going_back:
             hint = f"end it first: `pretrainctl stop --save {name}`, or `pretrainctl cancel {name}`"
         raise RunError(f"the run {name!r} {what}", hint=hint)

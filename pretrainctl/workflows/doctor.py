@@ -10,7 +10,8 @@ from pretrainctl.errors import RunError
 from pretrainctl.recovery.diagnosis import diagnose_log
 from pretrainctl.runs import folder
 from pretrainctl.slurm import nodes as node_names
-from pretrainctl.workflows.case import GOOD, Case, Finding, finding_of
+from pretrainctl.workflows.case import GOOD, Case
+from pretrainctl.workflows.finding import Finding, finding_of
 from pretrainctl.workflows.read_logs import placement_in, read_logs
 from pretrainctl.workflows.spread import spread_in
 from pretrainctl.workflows.take_logs import take_logs

@@ -13,10 +13,14 @@ from pretrainctl.runs.state import RunState
 __all__ = [
     "CANCELS",
     "as_wished",
+    "before",
+    "cancel_of",
     "cancelled_in_queue",
+    "cut_short",
     "stopped_besides",
     "what_it_saw",
     "wish_of_run",
+    "word_of",
     "word_on",
 ]
 
@@ -55,6 +59,61 @@ def word_on(attempt: int, events: Sequence[Event]) -> Diagnosis | None:
     return None
 
 
+def cancel_of(attempt: int, state: RunState, events: Sequence[Event]) -> Event | None:
+    """The last `pretrainctl cancel` that was given while this attempt had the run, or began, and before the next
+    `resume`; None where none was."""
+    refused = {known.attempt for known in state.attempts if known.refused}
+    found: Event | None = None
+    for event in events:
+        if event.kind == "cancel_requested":
+            owner = event.after_attempt
+            while owner in refused:
+                owner -= 1
+            resumed = [one.after_attempt for one in events if one.kind == "resume_requested" and _is_later(one, event)]
+            if owner <= attempt <= min(resumed, default=attempt):
+                found = event
+    return found
+
+
+def _is_later(one: Event, other: Event) -> bool:
+    """Of two events from outside."""
+    return one.attempt == other.attempt == 0 and one.sequence > other.sequence
+
+
+def before(cancel: Event | None, told: Sequence[Event]) -> list[Event]:
+    """The events of an attempt without what its cancel made it say: beats that end with the job are no dead nodes.
+
+    By the clocks of two hosts, since nothing else orders what was done from outside and inside.
+    """
+    made = {"node_dead", "restart_ended"}
+    return [
+        event
+        for event in told
+        if cancel is None
+        or event.time < cancel.time
+        or event.kind not in made
+        or (event.kind == "restart_ended" and event.data.get("class") != FailureClass.NODE_FAILURE.value)
+    ]
+
+
+def cut_short(cancel: Event | None, told: Sequence[Event], restart: int | None) -> bool:
+    """Whether a cancel came before the end of this start of the program, or of an attempt that started none."""
+    if cancel is None:
+        return False
+    ends = (
+        event.time
+        for event in told
+        if event.kind in {"attempt_ended", "refused"}
+        or (event.kind == "restart_ended" and event.data.get("restart") == restart)
+    )
+    return cancel.time <= min(ends, default=cancel.time)
+
+
+def word_of(cancel: Event) -> Diagnosis:
+    """A cancel as a person's wish."""
+    return Diagnosis(_ASKED[cancel.kind], cancel.message, evidence=(f"ledger: {cancel.message}",))
+
+
 def cancelled_in_queue(state: RunState, jobs: Mapping[int, Job]) -> Diagnosis | None:
     """That the last job of a run was cancelled before an attempt began in it, as Slurm says; None where one is alive,
     or it was not."""
@@ -88,6 +147,7 @@ def as_wished(found: Diagnosis, wish: Diagnosis, *, cut: bool, sure: bool) -> Di
         failure_class=wish.failure_class,
         message=wish.message if cut and unknown else f"{found.message}; {wish.message}",
         evidence=(*wish.evidence, *lines),
+        confidence=wish.confidence if sure or (cut and unknown) else found.confidence,
         hint="",
         nodes=(),
         ranks=(),

@@ -67,7 +67,8 @@ def log_file(name: str, attempt: int | None = None, restart: int | None = None) 
             )
         raise RunError(
             f"the run {run.record.name!r} has no training log yet",
-            hint=f"`pretrainctl status` says where it stands; logs of the batch script lie in {run.path / 'attempts'}",
+            hint=f"`pretrainctl status {run.record.name}` says where it stands; logs of the batch script lie in "
+            f"{run.path / 'attempts'}",
         )
     return found[-1]
 

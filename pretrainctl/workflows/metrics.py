@@ -17,8 +17,11 @@ __all__ = ["summarize_run"]
 def summarize_run(run: str | RunFolder) -> Summary:
     """The summary over all restarts of all attempts; a run that has not stepped yet has an empty one."""
     opened = folder.find(run) if isinstance(run, str) else run
-    series = read_series(path / "metrics.jsonl" for _, _, path in opened.restart_dirs())
     events = ledger.read_events(opened.path)
+    back = [event for event in events if event.kind == "went_back"]
+    # Steps beyond are to be done again on purpose: until the old ones are passed, none would count as new.
+    ways_back = {event.after_attempt: int(event.data["back_to_step"]) for event in back}
+    series = read_series((path / "metrics.jsonl" for _, _, path in opened.restart_dirs()), ways_back)
     alerts = tuple(
         f"attempt {event.attempt}: {event.message}" for event in events if event.kind in {"loss_jump", "lr_jump"}
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pretrainctl import catalog
 from pretrainctl.errors import InputError, MissingError, PretrainctlError
 from pretrainctl.health.entries import ExclusionList
-from pretrainctl.health.exclusion import LONGEST_REASON, PERSON, ListedNode, listed
+from pretrainctl.health.exclusion import LONGEST_REASON, PERSON, ListedNode, forgiven, listed
 from pretrainctl.records.nodes import ExclusionEntry
 from pretrainctl.runs import folder
 from pretrainctl.schema import ClusterProfile
@@ -21,6 +21,8 @@ from pretrainctl.workflows.reach import find_slurm_conf, find_slurm_name, reach_
 
 __all__ = ["Told", "exclude", "forgive", "report", "survey"]
 
+_FORGIVEN = "forgiven"
+"""The reason of a forgiving for which none was given."""
 _LONGEST = 365 * 86400.0
 _SKEW = 3600.0
 """Seconds by which the clocks of two hosts may differ: what is dated later was written by one that was wrong."""
@@ -29,7 +31,11 @@ _STAMP = "%Y-%m-%d %H:%M:%S %z"
 
 @dataclass(frozen=True)
 class NodeView:
-    """A node of the list as it is shown. `active`: jobs keep off it now; `expires` is epoch seconds."""
+    """A node of the list as it is shown. `active`: jobs keep off it now; `expires` is epoch seconds.
+
+    `forgiven`: when somebody said that jobs may go there again, the last time, None for never; `forgiven_by` who, and
+    `forgiven_for` why. Of a node that nothing counts against any more the rest is what was found of it last.
+    """
 
     node: str
     active: bool
@@ -41,6 +47,9 @@ class NodeView:
     run: str
     job_id: int
     user: str
+    forgiven: float | None = None
+    forgiven_by: str = ""
+    forgiven_for: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,11 +74,16 @@ class Told:
 
 
 def survey(cluster: str | None, *, everything: bool = False) -> Survey:
-    """The nodes that jobs keep off, with `everything` those whose time is over too."""
+    """The nodes that jobs keep off, with `everything` those whose time is over, or that were forgiven, too."""
     nodes, _ = _open(cluster)
     entries, problems = nodes.read()
     now = time.time()
-    views = tuple(view for view in (_view(node, now) for node in listed(entries).values()) if view.active or everything)
+    known, past = listed(entries), forgiven(entries)
+    views = tuple(
+        view
+        for view in (_view(node, known.get(node), past.get(node), now) for node in sorted({*known, *past}))
+        if view is not None and (view.active or everything)
+    )
     return Survey(nodes.cluster, nodes.slurm_cluster, str(nodes.path), views, problems)
 
 
@@ -103,7 +117,9 @@ def exclude(names: Sequence[str], cluster: str | None, *, reason: str, seconds: 
     ]
     said = f"jobs on {nodes.shown} keep off {', '.join(told)}"
     if longer:
-        said += f"; {fold(longer)} was excluded for longer before: `pretrainctl nodes forgive` shortens that"
+        said += (
+            f"; {fold(longer)} was excluded for longer before: `pretrainctl nodes forgive {fold(longer)}` shortens that"
+        )
     return Told(nodes.slurm_cluster, chosen, said, _push(nodes))
 
 
@@ -121,7 +137,7 @@ def forgive(names: Sequence[str], cluster: str | None, *, reason: str) -> Told:
         raise _unlisted(unknown, nodes)
     now = time.time()
     for node in chosen:
-        entry = _entry(nodes, node, "forgive", reason or "forgiven", now)
+        entry = _entry(nodes, node, "forgive", reason or _FORGIVEN, now)
         add_found(nodes, replace(entry, forgives=known[node].names, expires=now))
     said = f"jobs on {nodes.shown} may go to {fold(chosen)} again"
     return Told(nodes.slurm_cluster, chosen, said, _push(nodes))
@@ -133,22 +149,30 @@ def report(names: Sequence[str], cluster: str | None) -> str:
     Without names, of all nodes that jobs keep off now.
     """
     nodes, _ = _open(cluster)
-    known = listed(nodes.read()[0])
+    entries, _ = nodes.read()
+    known, past = listed(entries), forgiven(entries)
     now = time.time()
     chosen = _expand(names) if names else tuple(node for node in known if known[node].expires > now)
-    unknown = [node for node in chosen if node not in known]
+    unknown = [node for node in chosen if node not in known and node not in past]
     if unknown:
         raise _unlisted(unknown, nodes)
     lines = [f"Nodes of {nodes.shown}, written {_stamp(now)}"]
     for node in chosen:
-        entries = [entry for entry in known[node].entries if entry.time <= now + _SKEW]
-        left = len(known[node].entries) - len(entries)
-        lines += ["", f"{node}: {_findings(len(entries))}{f', and {left} of a time that is to come' if left else ''}"]
-        for entry in entries:
+        found = [entry for kept in (past.get(node), known.get(node)) for entry in (kept.entries if kept else ())]
+        told = sorted((entry for entry in found if entry.time <= now + _SKEW), key=lambda entry: entry.time)
+        count = sum(entry.kind == "exclude" for entry in told)
+        left = len(found) - len(told)
+        lines += ["", f"{node}: {_findings(count)}{f', and {left} of a time that is to come' if left else ''}"]
+        for entry in told:
             job = f", job {entry.job_id}" if entry.job_id else ""
-            lines.append(f"  {_stamp(entry.time)}{job}: {entry.cause}: {entry.reason}")
+            cause = "forgiven by hand" if entry.kind == "forgive" else entry.cause
+            reason = "" if entry.kind == "forgive" and entry.reason == _FORGIVEN else f": {entry.reason}"
+            lines.append(f"  {_stamp(entry.time)}{job}: {cause}{reason}")
             lines += [f"    | {line}" for line in entry.evidence]
-        lines.append(f"  our jobs keep off it until {_stamp(known[node].expires)}")
+        until = (
+            f"our jobs keep off it until {_stamp(known[node].expires)}" if node in known else "our jobs may go there"
+        )
+        lines.append(f"  {until}")
     if not chosen:
         lines += ["", "nothing is listed"]
     return "\n".join(lines)
@@ -221,19 +245,28 @@ def _push(nodes: ExclusionList) -> tuple[str, ...]:
     return tuple(dict.fromkeys(notes))
 
 
-def _view(node: ListedNode, now: float) -> NodeView:
-    newest = node.newest
+def _view(node: str, kept: ListedNode | None, past: ListedNode | None, now: float) -> NodeView | None:
+    """None where nothing was ever found of a node."""
+    forgivings = [entry for entry in past.entries if entry.kind == "forgive"] if past is not None else []
+    found = [entry for entry in past.entries if entry.kind == "exclude"] if past is not None else []
+    newest = kept.newest if kept is not None else found[-1] if found else None
+    if newest is None:
+        return None
+    last = forgivings[-1] if forgivings else None
     return NodeView(
-        node=node.node,
-        active=node.expires > now,
-        expires=node.expires,
-        count=node.count,
+        node=node,
+        active=kept is not None and kept.expires > now,
+        expires=kept.expires if kept is not None else newest.expires,
+        count=kept.count if kept is not None else len(found),
         cause=newest.cause,
         reason=newest.reason,
         found=newest.time,
         run=newest.run,
         job_id=newest.job_id,
         user=newest.user,
+        forgiven=last.time if last is not None else None,
+        forgiven_by=last.user if last is not None else "",
+        forgiven_for=last.reason if last is not None and last.reason != _FORGIVEN else "",
     )
 
 

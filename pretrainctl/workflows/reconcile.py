@@ -165,7 +165,8 @@ def _carry_on(run: RunFolder, events: Sequence[Event], slurm: Slurm, jobs: Seque
         owner = fold(events).open_attempt
         for record in run.attempts() if owner is not None and owner.job_id in running else ():
             if owner is not None and record.attempt == owner.attempt:
-                silence = tell_silence(run.path, record.attempt, record.host, record.job_id)
+                job = next(job for job in jobs if job.job_id == owner.job_id)
+                silence = tell_silence(run.path, record.attempt, record.host, job)
                 message += f"; {silence}" if silence else ""
         return Outcome(run.record.name, message + (f"; queued {len(submitted)} more" if submitted else ""), submitted)
     lost, of_person = _lost_before_their_attempt(run, events, slurm)

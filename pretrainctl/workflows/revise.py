@@ -19,7 +19,7 @@ from pretrainctl.runs.folder import RunFolder
 from pretrainctl.schema import Plan
 from pretrainctl.workflows.plan import make_plan
 from pretrainctl.workflows.render import render_bundle
-from pretrainctl.workflows.unheard import refuse_unheard, refuse_unheard_recipe
+from pretrainctl.workflows.unheard import refuse_unchanged, refuse_unheard, refuse_unheard_recipe
 
 __all__ = ["Revision", "install", "revise"]
 
@@ -76,7 +76,15 @@ def revise(run: RunFolder, set_values: Sequence[str], recipe: Path | None) -> Re
                 f"{what} of a run stays as it was launched: {was}, not {now}",
                 hint="launch a new run, with `--set checkpoint.adopt=true` to go on from these checkpoints",
             )
-    return Revision(launch, bundle.files, _planned(plan))
+    planned = _planned(plan)
+    # Both: an interruption may have left the bundle new and the plan old.
+    if recipe is None and (planned.recipe, planned.profile) == (before.recipe, before.profile):
+        refuse_unchanged(set_values, _files_in(run.bundle), bundle.files)
+    return Revision(launch, bundle.files, planned)
+
+
+def _files_in(bundle: Path) -> dict[str, str]:
+    return {path.name: path.read_text(encoding="utf-8") for path in bundle.iterdir() if path.is_file()}
 
 
 def install(run: RunFolder, revision: Revision) -> None:

@@ -22,7 +22,8 @@ from pretrainctl.workflows.reach import reach
 __all__ = ["Phase", "RunStatus", "Survey", "survey"]
 
 Phase = Literal["finished", "stopped", "failed", "stopping", "starting", "running", "queued", "no_job", "unknown"]
-"""`starting`: its program runs and has done no step of this start yet.
+"""`starting`: its job has begun, and its program has done no step of this start yet. `running`: its program does steps,
+or has ended and its job decides how it goes on.
 `stopped`: by a person, with a command of ours or with scancel. `failed`: by itself, as its last event says.
 `stopping`: stopped, and a job of it has not ended yet. `no_job`: not finished, not stopped, and nothing of it is queued
 or running: `reconcile` looks into it. `unknown`: Slurm could not be asked."""
@@ -38,8 +39,8 @@ class RunStatus:
 
     `job_id` is the running job, or the first that is queued; `reason` why it waits; `expected_start` epoch s.
     `nodes` are those of the running job, less `dead_nodes`, which it has lost. `started` is when the program of a run
-    that is `starting` was started, `sign` its last sign of life and `sign_time` when that was; epoch s. `went_back`:
-    that a person had it go on from an older checkpoint, the last time, empty for never.
+    that is `starting` was started, None where it was not yet, `sign` its last sign of life and `sign_time` when that
+    was; epoch s. `went_back`: that a person had it go on from an older checkpoint, the last time, empty for never.
     """
 
     name: str
@@ -153,7 +154,8 @@ def _status(run: RunFolder, state: RunState, jobs: Mapping[int, Job] | None) -> 
     dead = state.open_attempt.dead_nodes if state.open_attempt is not None else ()
     launch = run.launch()
     phase = _phase(state, bool(running), bool(queued), known=jobs is not None)
-    start = _starting(run, state) if phase == "running" else None
+    fresh = all(job.job_id not in claimed for job in running)
+    start = (_Starting() if fresh else _starting(run, state)) if phase == "running" else None
     phase = "starting" if start is not None else phase
     warnings = _warnings(run, state, current if current in running else None)
     if phase == "no_job" and cancelled:
@@ -191,26 +193,31 @@ def _status(run: RunFolder, state: RunState, jobs: Mapping[int, Job] | None) -> 
 
 @dataclass(frozen=True)
 class _Starting:
-    """A start of the program that has done no step yet; times are epoch s."""
+    """A start of the program that has done no step yet; times are epoch s, `since` None before it runs."""
 
-    since: float
+    since: float | None = None
     sign: str = ""
     sign_time: float | None = None
 
 
 def _starting(run: RunFolder, state: RunState) -> _Starting | None:
-    """The present start of the program, None where it has done a step, has ended, or prints and reports nothing."""
+    """The present start of the program, or the one to come of an attempt that has made none; None where it has done a
+    step, has ended, or prints and reports nothing."""
     place = next(reversed(list(run.restart_dirs())), None)
-    if place is None or state.open_attempt is None or place[0] != state.open_attempt.attempt:
+    if state.open_attempt is None:
         return None
+    if place is None or place[0] != state.open_attempt.attempt:
+        return _Starting()
     attempt, restart, folder = place
     told = {
         event.kind: event.time
         for event in ledger.read_events(run.path, attempt)
         if event.kind in {"restart_started", "restart_ended"} and event.data.get("restart") == restart
     }
-    if "restart_started" not in told or "restart_ended" in told:
+    if "restart_ended" in told:
         return None
+    if "restart_started" not in told:
+        return _Starting()
     lines = _entries(folder / "metrics.jsonl")
     if any(line.get("kind") == "step" for line in lines):
         return None
@@ -266,9 +273,10 @@ def _warnings(run: RunFolder, state: RunState, job: Job | None) -> tuple[str, ..
         host = next(record.host for record in run.attempts() if record.attempt == state.open_attempt.attempt)
         if job.nodes and host not in job.nodes:
             found.append(
-                f"job {job.job_id} has lost its batch host {host}: `pretrainctl reconcile` lets the next go on"
+                f"job {job.job_id} has lost its batch host {host}: `pretrainctl reconcile {run.record.name}` lets the "
+                "next go on"
             )
-        elif silence := tell_silence(run.path, state.open_attempt.attempt, host, job.job_id):
+        elif silence := tell_silence(run.path, state.open_attempt.attempt, host, job):
             found.append(silence)
     return tuple(found)
 

@@ -37,8 +37,9 @@ def refuse_taken(directory: Path, *, adopt: bool) -> CheckpointOwner | None:
         + (", which is over" if over else ""),
         hint="give `--set checkpoint.adopt=true` to go on from them, or name another checkpoint.directory"
         if over
-        else "name another checkpoint.directory; or end that run with `pretrainctl stop --save`, and then give "
-        f"`--set checkpoint.adopt=true` (where it has ended and cannot say so, remove {directory / OWNER} by hand)",
+        else "name another checkpoint.directory; or end that run with "
+        f"`pretrainctl stop --save {owner.run_dir}`, and then give `--set checkpoint.adopt=true` (where it has ended "
+        f"and cannot say so, remove {directory / OWNER} by hand)",
     )
 
 

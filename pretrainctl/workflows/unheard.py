@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ from pretrainctl.runs import folder
 from pretrainctl.schema import Plan
 from pretrainctl.workflows.plan import make_plan
 
-__all__ = ["find_unheard", "plan_warned", "refuse_unheard", "refuse_unheard_recipe"]
+__all__ = ["find_unheard", "plan_warned", "refuse_unchanged", "refuse_unheard", "refuse_unheard_recipe"]
 
 _MOST_KEYS = 40
 """Keys of another recipe that are tried one by one; each costs a plan."""
@@ -20,6 +21,8 @@ _HINT = (
     "give it as a word of program.argv, or as a variable in `environment:` that the program reads; recipes/README.md "
     "tells what the program gets"
 )
+
+_DESCRIPTION = re.compile(r"(?<=\A#!/bin/bash\n)# .*\n")
 
 Make = Callable[[Sequence[str]], Plan]
 """A plan from settings."""
@@ -97,12 +100,26 @@ def find_unheard(plan: Plan, without: Mapping[str, Sequence[str]], make: Make, t
     for key, settings in without.items():
         try:
             other = make(settings)
-            if _values(other) == _values(plan) or text(other) != text(plan):
+            if _values(other) == _values(plan) or _heard(text(other)) != _heard(text(plan)):
                 continue
         except (PretrainctlError, OSError):
             continue
         found.append(Unheard(key, plan.recipe.program is not None and _trainer_hears(other, plan, text)))
     return tuple(found)
+
+
+def refuse_unchanged(set_values: Sequence[str], before: Mapping[str, str], files: Mapping[str, str]) -> None:
+    """InputError where the bundle with all settings of a `resume` is the one `before`."""
+    if set_values and _heard(files) == _heard(before):
+        keys = ", ".join(_without_each(set_values))
+        raise InputError(
+            f"--set {keys}: it is so already, and nothing that the job gets is changed by it", hint="leave it out"
+        )
+
+
+def _heard(files: Mapping[str, str]) -> dict[str, str]:
+    """The files of a bundle without the run's description, which stands below a script's first line."""
+    return {name: _DESCRIPTION.sub("", text) for name, text in files.items()}
 
 
 def _without_each(settings: Sequence[str]) -> dict[str, Sequence[str]]:
@@ -120,7 +137,7 @@ def _values(plan: Plan) -> tuple[dict[str, Any], dict[str, Any]]:
 def _trainer_hears(one: Plan, other: Plan, text: Text) -> bool:
     """Whether the bundles would differ with the reference trainer."""
     try:
-        return text(_with_trainer(one)) != text(_with_trainer(other))
+        return _heard(text(_with_trainer(one))) != _heard(text(_with_trainer(other)))
     except PretrainctlError:
         return False
 

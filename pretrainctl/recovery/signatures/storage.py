@@ -81,8 +81,8 @@ STORAGE: tuple[Signature, ...] = (
         "deepspeedai/DeepSpeed: runtime/engine.py",
         weight="symptom",
         confidence="medium",
-        hint="at a first start this is as it should be; at a later one it began anew: `pretrainctl checkpoints` says "
-        "what is there",
+        hint="at a first start this is as it should be; at a later one it began anew: `pretrainctl checkpoints RUN` "
+        "says what is there",
         survivable=True,
     ),
     root(

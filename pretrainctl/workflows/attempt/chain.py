@@ -92,7 +92,9 @@ class Chain:
                 patience.until("Slurm to take the chained job", self._queue)
             except Exception as error:  # noqa: BLE001 - what this attempt knows is written all the same
                 why = error if isinstance(error, PretrainctlError) else tell_fault(error)
-                self._say("note", f"nothing goes on by itself, `pretrainctl reconcile` does: {why}")
+                self._say(
+                    "note", f"nothing goes on by itself, `pretrainctl reconcile {self._run.record.name}` does: {why}"
+                )
 
     def _queue(self) -> None:
         self._waiting = []

@@ -83,6 +83,20 @@ def test_time_to_recover_runs_through_starts_that_did_nothing_new(tmp_path: Path
     assert summarize(read_series(paths), resumes=[3]).recovered == (Recovered(3, 0, 20, 21, 182.0),)
 
 
+def test_after_going_back_a_failure_is_recovered_from_before_the_old_steps_are_passed(tmp_path: Path) -> None:
+    paths = [
+        write(tmp_path, 1, 0, steps(1, 75, at=100.0)),
+        write(tmp_path, 2, 0, steps(41, 61, at=1000.0)),  # from 40, by a person; 61 at 1070
+        write(tmp_path, 2, 1, steps(61, 80, at=1100.0)),  # 61 again, 62 at 1132
+        write(tmp_path, 3, 0, steps(76, 85, at=2000.0)),  # 80 at 1168; 81 at 2040
+    ]
+    assert summarize(read_series(paths, {1: 40}), resumes=[1]).recovered == (
+        Recovered(2, 1, 61, 62, 62.0),
+        Recovered(3, 0, 80, 81, 872.0),
+    )
+    assert summarize(read_series(paths, {1: 40}), resumes=[1]).steps_repeated == 35 + 1 + 5
+
+
 def test_where_the_run_stands_while_steps_are_done_again(tmp_path: Path) -> None:
     paths = [
         write(tmp_path, 1, 0, steps(1, 20, at=100.0)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,9 +17,11 @@ from pretrainctl.records.contract import End, Failure
 from pretrainctl.records.job import Job, JobClass, StateMeaning
 from pretrainctl.records.progress import Hang
 from pretrainctl.records.run import AttemptRecord, RunRecord
+from pretrainctl.recovery.policies import POLICIES
 from pretrainctl.runs import ledger
 from pretrainctl.workflows import case
 from pretrainctl.workflows.doctor import examine_logs, examine_run
+from pretrainctl.workflows.finding import fill_names
 from pretrainctl.workflows.metrics import summarize_run
 
 NODES = ("node01", "node02")
@@ -227,11 +230,116 @@ def test_a_cancel_is_known_from_the_ledger_before_slurm_has_ended_the_job(run: R
     found = examine_run("a")
     assert (found.failure_class, found.message, found.restart) == ("user_cancel", "cancelled by command", 1)
     assert found.evidence[0] == "ledger: cancelled by command"
-    assert found.hint == "`pretrainctl resume` goes on"
+    assert found.hint == "`pretrainctl resume a` goes on"
     assert not any("Terminated" in line for line in found.evidence)
     assert found.notes == ("job 7 is still COMPLETING: Slurm's own word on its end is missing",)
     slurm_says((7, "CANCELLED by 1000", JobClass.USER_CANCEL))
     assert (examine_run("a").failure_class, examine_run("a").notes) == ("user_cancel", ())
+
+
+@pytest.mark.parametrize("away", [True, False])
+def test_a_cancel_belongs_to_the_attempt_that_had_the_run(run: Run, slurm_says, away: bool) -> None:
+    run.attempt(1, 7)
+    run.restart(1, 0, RESET, failure=died(143))
+    ledger.append(run.path, "cancel_requested", "cancelled by command")
+    run.event("node_dead", "node node02 is dead: closed", node="node02", how="closed")
+    run.ended(1, 0, "node_failure", "lost node02 (closed)", nodes=["node02"])
+    run.leave(1, "hand_over", "node_failure", "lost node02 (closed)")
+    ledger.append(run.path, "resume_requested", "resume asked for")
+    run.attempt(2, 8)
+    run.restart(2, 0, OOM, failure=died())
+    run.ended(2, 0, "gpu_oom", "the GPU's memory ran out")
+    run.leave(2, "hand_over", "gpu_oom", "the GPU's memory ran out")
+    run.attempt(3, 9)
+    slurm_says((7, "CANCELLED by 1000", JobClass.USER_CANCEL), (8, "FAILED", JobClass.FAILED), away=away)
+    found = examine_run("a", 1)
+    assert (found.failure_class, found.confidence, found.nodes, found.action) == ("user_cancel", "high", (), "stop")
+    assert found.message == ("cancelled by command" if away else "the user cancelled the job")
+    assert not any("node node02" in line for line in found.evidence)
+    assert examine_run("a", 2).failure_class == "gpu_oom", "another attempt's cancel"
+    assert examine_run("a").failure_class == "gpu_oom", "a wish that was overcome is no failure"
+
+
+def test_a_node_that_died_before_the_cancel_is_still_to_blame(run: Run, slurm_says) -> None:
+    run.attempt(1, 7)
+    run.restart(1, 0, RESET, failure=died())
+    run.event("node_dead", "node node02 is dead: closed", node="node02", how="closed")
+    run.ended(1, 0, "node_failure", "lost node02 (closed)", nodes=["node02"])
+    run.leave(1, "hand_over", "node_failure", "lost node02 (closed)")
+    ledger.append(run.path, "cancel_requested", "cancelled by command")
+    slurm_says(away=True)
+    found = examine_run("a", 1)
+    assert (found.failure_class, found.nodes) == ("node_failure", ("node02",))
+    assert found.hint == "tell the site: `pretrainctl nodes report node02` prints which node, when, and what was seen"
+    assert "besides, the run is stopped: cancelled by command" in found.notes
+
+
+@pytest.mark.parametrize("claims_after", [False, True])
+def test_an_attempt_that_was_cancelled_as_it_began_has_ended(run: Run, slurm_says, claims_after: bool) -> None:
+    slurm_says(away=True)
+    if claims_after:
+        ledger.append(run.path, "cancel_requested", "cancelled by command")
+        run.attempt(1, 7)
+    else:
+        run.attempt(1, 7)
+        ledger.append(run.path, "cancel_requested", "cancelled by command")
+    for later in range(2):
+        found = examine_run("a", 1)
+        assert (found.failure_class, found.message, found.restart) == ("user_cancel", "cancelled by command", None)
+        if not later:
+            ledger.append(run.path, "resume_requested", "resume asked for")
+            run.attempt(2, 8)
+    with pytest.raises(RunError, match="attempt 2 has ended yet"):
+        examine_run("a", 2)
+
+
+def test_an_attempt_without_a_word_has_ended_where_a_later_one_has_the_run(run: Run, slurm_says) -> None:
+    run.attempt(1, 7)
+    run.restart(1, 0, "step 5")
+    run.attempt(2, 8)
+    slurm_says(away=True)
+    found = examine_run("a", 1)
+    assert (found.failure_class, found.restart) == ("unknown", 0)
+    assert "`sacct -j 7 -o" in found.hint
+    run.attempt(3, 9)
+    run.event("refused", "attempt 2 has the run", 3)
+    with pytest.raises(RunError, match="attempt 2 has ended yet"):
+        examine_run("a", 2)
+
+
+def test_what_the_witness_of_a_lost_batch_host_did(run: Run, slurm_says) -> None:
+    run.attempt(1, 7)
+    run.restart(1, 0, RESET)
+    lost = {"attempt": 1, "job_id": 7, "node": "node01", "how": "silent"}
+    message = "batch host node01 of job 7 is lost (silent): the job is cancelled, the next goes on"
+    ledger.append(run.path, "batch_host_lost", message, data=lost)
+    slurm_says((7, "CANCELLED by 1000", JobClass.USER_CANCEL))
+    assert examine_run("a", 1).done == (message,)
+    run.attempt(2, 8)
+    assert examine_run("a", 1).done == (message, "job 8 went on by itself as attempt 2")
+    run.restart(2, 0, "fine")
+    found = examine_run("a", 1)
+    assert (found.failure_class, found.nodes) == ("node_failure", ("node01",))
+    assert found.done == (message, "job 8 went on by itself as attempt 2", "restart 0")
+
+
+@pytest.mark.parametrize(
+    ("hint", "filled"),
+    [
+        ("`pretrainctl resume RUN` goes on", "`pretrainctl resume 'a b'` goes on"),
+        ("tell RUN: `pretrainctl nodes report NODE`", "tell RUN: `pretrainctl nodes report 'node[01-02]'`"),
+        ("`sacct -j JOB -o State`", "`sacct -j 7 -o State`"),
+    ],
+)
+def test_hints_can_be_typed(hint: str, filled: str) -> None:
+    assert fill_names(hint, run="a b", nodes=NODES, job_id=7) == filled
+    assert fill_names(hint) == hint, "what is not known is left to the reader"
+
+
+def test_every_command_of_ours_in_the_table_names_its_run() -> None:
+    for policy in POLICIES.values():
+        for command in re.findall(r"`pretrainctl (.*?)`", policy.hint):
+            assert "RUN" in command or "NODE" in command, command
 
 
 @pytest.mark.parametrize(
@@ -285,7 +393,7 @@ def test_the_hint_follows_the_policy_in_force(run: Run) -> None:
     assert (examine_run("a").action, examine_run("a").hint.count("leave a node out that comes twice")) == ("restart", 1)
     path = run.path / "bundle" / "launch.json"
     launch = json.loads(path.read_text())
-    for course, says in (("exclude_node", "nodes that are named are left out"), ("stop", "`pretrainctl resume`")):
+    for course, says in (("exclude_node", "nodes that are named are left out"), ("stop", "`pretrainctl resume a`")):
         launch["recovery"]["policies"] = {"hang": course}
         path.write_text(json.dumps(launch))
         found = examine_run("a")

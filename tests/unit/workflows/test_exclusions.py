@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import re
 import threading
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from pretrainctl.cli.nodes import list_nodes
 from pretrainctl.errors import InputError, SlurmError
 from pretrainctl.health.exclusion import listed
 from pretrainctl.records import codec
@@ -335,13 +337,38 @@ def test_people_exclude_report_and_forgive(run: RunFolder, cluster: str) -> None
     assert len(exclusions.list_of(run).read()[0]) == 4, "nothing is deleted"
 
 
+def test_what_was_forgiven_stays_in_the_history(
+    run: RunFolder, cluster: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    put(run, "n2", evidence=("training.log:7: Xid 79",), job_id=12)
+    nodes.forgive(["n2"], cluster, reason="new cable")
+    assert nodes.survey(cluster).nodes == ()
+    (found,) = nodes.survey(cluster, everything=True).nodes
+    assert (found.node, found.active, found.count, found.cause) == ("n2", False, 1, "node_failure")
+    assert (found.forgiven_by, found.forgiven_for) == (getpass.getuser(), "new cable")
+    list_nodes(cluster, everything=True)
+    (row,) = capsys.readouterr().out.splitlines()[1:]
+    assert re.search(rf"n2 +forgiven .* forgiven by {getpass.getuser()} .* ago \(new cable\): it died", row)
+    text = nodes.report(["n2"], cluster)
+    assert ", job 12: node_failure: it died\n    | training.log:7: Xid 79\n" in text
+    assert re.search(r"n2: 1 finding\n.*\n.*\n  .*: forgiven by hand: new cable\n  our jobs may go there$", text)
+    with pytest.raises(InputError, match="nothing is listed of n2"):
+        nodes.forgive(["n2"], cluster, reason="")
+    put(run, "n2", reason="it died again")
+    (found,) = nodes.survey(cluster).nodes
+    assert (found.active, found.count, found.reason) == (True, 1, "it died again")
+    assert "n2: 2 findings" in nodes.report([], cluster)
+    assert "our jobs keep off it until" in nodes.report(["n2"], cluster)
+
+
 def test_an_exclusion_says_the_end_that_is_true(run: RunFolder, cluster: str) -> None:
     first = nodes.exclude(["n2"], cluster, reason="x", seconds=86400)
     end = first.message.partition("until ")[2]
     assert first.message == f"jobs on the Slurm cluster boost keep off n2 until {end}"
     again = nodes.exclude(["n[2-3]"], cluster, reason="x", seconds=60).message
     assert f"n2 until {end}, n3 until " in again
-    assert again.endswith("; n2 was excluded for longer before: `pretrainctl nodes forgive` shortens that")
+    assert again.endswith("; n2 was excluded for longer before: `pretrainctl nodes forgive n2` shortens that")
     nodes.forgive(["n2"], cluster, reason="")
     assert "longer" not in nodes.exclude(["n2"], cluster, reason="x", seconds=60).message
     with pytest.raises(InputError, match="--reason is empty"):

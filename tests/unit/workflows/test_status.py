@@ -85,7 +85,7 @@ def test_runs_of_all_roots_cost_one_question(roots: list[Path], launch: dict[str
     }
     found = {one.name: one for one in status.survey().runs}
     assert Queue.asked == [[1, 2, 3, 4]]
-    assert {name: one.phase for name, one in found.items()} == {"a": "running", "b": "queued", "c": "no_job"}
+    assert {name: one.phase for name, one in found.items()} == {"a": "starting", "b": "queued", "c": "no_job"}
     assert (found["b"].job_id, found["b"].reason, found["b"].expected_start) == (3, "Resources", 5.0)
 
 
@@ -314,3 +314,70 @@ def test_a_later_start_is_starting_until_its_own_first_step(roots: list[Path], l
     assert (found.phase, found.step, found.sign) == ("starting", 1, "phase start")
     ledger.append(folder, "stop_requested", "stop asked for")
     assert status.survey().runs[0].phase == "stopping"
+
+
+def test_a_job_is_starting_from_its_first_moment(
+    roots: list[Path], launch: dict[str, object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = run(roots[0], "a", launch, 1)
+    Queue.jobs_known = {1: job(1, JobClass.RUNNING)}
+    start = folder / "attempts" / "0001" / "restart-0"
+
+    def claimed() -> None:
+        start.parent.mkdir(parents=True)
+        codec.write(start.parent / "attempt.json", AttemptRecord(1, 1, 0, "node01", 1, ("node01",), 0.0))
+        ledger.append(folder, "claimed", "claimed", attempt=1, data={"job_id": 1})
+
+    for happens in (lambda: None, claimed, start.mkdir):
+        happens()
+        (found,) = status.survey().runs
+        assert (found.phase, found.started) == ("starting", None)
+        status_command("a")
+        assert "phase                starting\n" in capsys.readouterr().out
+    ledger.append(folder, "restart_started", "x", attempt=1, data={"restart": 0, "nodes": ["node01"]})
+    assert status.survey().runs[0].started is not None
+    (start / "metrics.jsonl").write_text(STEP)
+    assert status.survey().runs[0].phase == "running"
+    # The job of an earlier attempt has ended, and the next one has not come to its attempt yet.
+    ledger.append(folder, "attempt_ended", "over", attempt=1, data={"action": "hand_over", "class": "time_limit"})
+    ledger.append(folder, "submitted", "submitted job 2", data={"job_id": 2})
+    Queue.jobs_known = {2: job(2, JobClass.RUNNING)}
+    assert status.survey().runs[0].phase == "starting"
+
+
+def test_the_last_event_is_none_of_an_attempt_that_has_the_run_no_more(
+    roots: list[Path], launch: dict[str, object]
+) -> None:
+    folder = run(roots[0], "a", launch, 1)
+
+    def says(kind: ledger.EventKind, message: str, attempt: int, **data: object) -> None:
+        ledger.append(folder, kind, message, attempt=attempt, data=data)
+        time.sleep(0.01)  # the clock orders these
+
+    says("claimed", "job 1", 1, job_id=1)
+    says("cancel_requested", "cancelled by command", 0)
+    says("note", "late", 1)
+    assert status.survey().runs[0].last_event == "cancelled by command; late", "it has the run still"
+    says("resume_requested", "resume asked for", 0)
+    says("submitted", "submitted job 2", 0, job_id=2)
+    says("note", "later", 1)
+    assert status.survey().runs[0].last_event == "submitted job 2"
+    says("claimed", "job 2", 2, job_id=2)
+    says("note", "latest", 1)
+    assert status.survey().runs[0].last_event == "job 2"
+    says("refused", "not mine", 3)
+    assert status.survey().runs[0].last_event == "not mine"
+
+
+def test_a_suspended_job_is_nothing_to_act_on(roots: list[Path], launch: dict[str, object]) -> None:
+    folder = run(roots[0], "a", launch, 1)
+    attempt = folder / "attempts" / "0001"
+    attempt.mkdir(parents=True)
+    codec.write(attempt / "attempt.json", AttemptRecord(1, 1, 0, "node01", 1, ("node01",), 0.0))
+    ledger.append(folder, "claimed", "job 1", attempt=1, data={"job_id": 1})
+    (attempt / "alive").touch()
+    os.utime(attempt / "alive", (time.time() - 1260,) * 2)
+    Queue.jobs_known = {1: Job(1, "a", StateMeaning("SUSPENDED", JobClass.RUNNING, alive=True), nodes=("node01",))}
+    (warning,) = status.survey().runs[0].warnings
+    assert warning.startswith("job 1 is suspended")
+    assert "cancel" not in warning

@@ -13,7 +13,7 @@ from pretrainctl.runs import folder
 from pretrainctl.runs.folder import RunFolder
 from pretrainctl.workflows.launch import _identity
 from pretrainctl.workflows.render import render_bundle
-from pretrainctl.workflows.revise import revise
+from pretrainctl.workflows.revise import install, revise
 from pretrainctl.workflows.unheard import plan_warned
 
 OWN = """
@@ -57,7 +57,6 @@ HEARD = [
     "deepspeed.config.communication_data_type=fp32",
     "cluster.signals.lead=40s",
     "program.resume_arguments=[--resume]",
-    "data.seed=1234",
 ]
 
 
@@ -78,8 +77,29 @@ def test_all_that_is_not_heard_is_named_at_once(own: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("setting", HEARD)
-def test_a_resume_takes_what_the_job_gets_and_what_is_so_already(own: Path, tmp_path: Path, setting: str) -> None:
-    revise(launched(tmp_path, str(own)), [setting], None)
+def test_a_resume_takes_what_the_job_gets_beside_what_is_so_already(own: Path, tmp_path: Path, setting: str) -> None:
+    run = launched(tmp_path, str(own))
+    revise(run, [setting], None)
+    revise(run, [setting, "data.seed=1234"], None)
+
+
+def test_what_is_so_already_is_refused_where_nothing_else_is_changed(tmp_path: Path) -> None:
+    run = launched(tmp_path, "quickstart")
+    for settings in (["training.log_every=1"], ["data.seed=1234", "training.log_every=1"], ["training.log_every=5"]):
+        if settings == ["training.log_every=5"]:
+            install(run, revise(run, settings, None))
+        keys = ", ".join(setting.partition("=")[0] for setting in settings)
+        with pytest.raises(InputError, match=f"--set {keys}: it is so already") as caught:
+            revise(run, settings, None)
+        assert caught.value.exit_code == 2
+    assert revise(run, ["training.log_every=1"], None).files != {}
+    assert revise(run, [], None).files != {}, "a recipe that changes nothing may be given"
+
+
+def test_the_words_of_a_description_change_nothing(tmp_path: Path) -> None:
+    run = launched(tmp_path, "quickstart")
+    with pytest.raises(InputError, match="--set description: nothing that the job gets is changed by it"):
+        revise(run, ["description=hello", "training.log_every=5"], None)
 
 
 def test_what_counts_for_plans_and_launches_only_is_refused_in_other_words(own: Path, tmp_path: Path) -> None:

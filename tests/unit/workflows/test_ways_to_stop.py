@@ -151,7 +151,7 @@ def test_scancel_of_all_jobs(run: Run, ends: Callable[[Run], None]) -> None:
     assert (found.failure_class, found.action, where.phase) == ("user_cancel", "stop", "stopped")
     assert (found.nodes, found.ranks) == ((), ())
     assert "the user cancelled the job" in found.message
-    assert found.hint == "`pretrainctl resume` goes on"
+    assert found.hint == "`pretrainctl resume a` goes on"
     look("a")
     found, where = run.told()
     assert (found.failure_class, where.phase) == ("user_cancel", "stopped")
