@@ -130,7 +130,7 @@ def _judge_ended(job: Job, broken: Mapping[str, NodeState]) -> LostJob | None:
     """How a job was lost that ended without an attempt, None where somebody cancelled it."""
     said = f"job {job.job_id} ended before its attempt began"
     if broken:
-        told = ", ".join(f"{name} ({node.text}: {node.reason})" for name, node in broken.items())
+        told = ", ".join(f"{name} (Slurm: {node.reason})" for name, node in broken.items())
         return LostJob(job.job_id, _BOOT_FAILURE, tuple(broken), f"{said}: the prolog failed on {told}", "high")
     if job.state.job_class in CANCELLED:
         return None

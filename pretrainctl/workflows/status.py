@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pretrainctl.errors import MissingError, RunError, SlurmError
-from pretrainctl.records.job import Job
+from pretrainctl.records.job import Job, JobClass
 from pretrainctl.runs import folder, ledger
 from pretrainctl.runs.folder import RunFolder
 from pretrainctl.runs.log_tail import tail
@@ -281,14 +281,16 @@ def _warnings(run: RunFolder, state: RunState, job: Job | None) -> tuple[str, ..
 
 def _lost(run: RunFolder, state: RunState, jobs: Mapping[int, Job]) -> tuple[str, ...]:
     """What is said of a run that has no job where its last one ended without an attempt, and nobody cancelled it."""
-    ended = [job for job in jobs.values() if job.state.alive is False]
+    ended = [job for job in jobs.values() if job.state.alive is False or job.state.job_class is JobClass.ENDING]
     if not ended or ended[-1].job_id not in state.unclaimed:
         return ()
     try:
         lost, cancelled = find_ended(state, {ended[-1].job_id: ended[-1]}, lambda: reach(run))
     except (SlurmError, MissingError):
         return ()
-    return () if cancelled else tuple(f"{one.message}; see {run.job_log(one.job_id)}" for one in lost)
+    if cancelled:
+        return ()
+    return tuple(one.message + (f"; see {run.job_log(one.job_id)}" if one.confidence == "low" else "") for one in lost)
 
 
 def _phase(state: RunState, running: bool, queued: bool, *, known: bool) -> Phase:

@@ -213,7 +213,7 @@ def test_a_prolog_that_failed_is_no_cancel(path: Path, slurm: Cluster, by: int, 
     slurm.reasons["node03"] = "Prolog error"
     where, warnings = phase()
     assert where == "no_job"
-    assert "the prolog failed on node03 (drained: Prolog error)" in warnings[0]
+    assert "the prolog failed on node03 (Slurm: Prolog error)" in warnings[0]
     for _ in range(2):
         found = examine_run("a")
         assert (found.failure_class, found.nodes, found.confidence) == ("boot_failure", ("node03",), "high")
