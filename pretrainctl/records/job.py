@@ -59,6 +59,7 @@ class JobStep:
 @dataclass(frozen=True)
 class Job:
     """One start of a Slurm job; times are seconds since the epoch or None, `elapsed` and `time_limit` seconds.
+    `batch_host` is the node of its batch script, also after Slurm took that from the job; empty where it is not known.
 
     A job that was requeued under its own id is several of these, `restart` 0, 1, 2 ...
     """
@@ -71,6 +72,7 @@ class Job:
     reason: str = ""
     partition: str = ""
     nodes: tuple[str, ...] = ()
+    batch_host: str = ""
     submit: float | None = None
     start: float | None = None
     end: float | None = None

@@ -38,6 +38,7 @@ EventKind = Literal[
     "resume_requested",
     "went_back",
     "batch_host_lost",
+    "job_lost",
     "checkpoint_damaged",
     "checkpoint_sound",
     # of an attempt, in the order in which they come

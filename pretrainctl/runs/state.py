@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pretrainctl.records.run import Event
@@ -49,7 +49,9 @@ class RunState:
     `failed` where nobody wished it, `cancelled` where a person wants the jobs ended at once. `resumed_after` is the
     newest attempt that existed at the last resume; what attempts up to it did is past and stops nothing; `resumes` are
     those of all resumes. `jobs` are all Slurm job ids of the run, oldest first. `unsubmitted`: it is stopped only
-    because its launch has not submitted it, and may do so yet.
+    because its launch has not submitted it, and may do so yet. `unclaimed` are the jobs since the last resume that
+    follow the last one in which an attempt began: those in the queue, and any that ended without an attempt;
+    `lost_jobs` are the events that say how such a job was lost, by job id.
     """
 
     finished: str | None
@@ -63,6 +65,8 @@ class RunState:
     last: Event | None
     unsubmitted: bool = False
     went_back: WentBack | None = None
+    unclaimed: tuple[int, ...] = ()
+    lost_jobs: Mapping[int, Event] = field(default_factory=dict)
 
     @property
     def owner(self) -> AttemptState | None:
@@ -97,6 +101,9 @@ def fold(events: Sequence[Event]) -> RunState:
             failed = event.kind == "stopped" and event.data.get("class", "") not in _WISHED
             cancelled = cancelled or event.kind == "cancel_requested"
     lost = {event.data.get("attempt"): event.data for event in outside if event.kind == "batch_host_lost"}
+    jobs = _jobs(events)
+    claimed = {event.data.get("job_id") for event in events if event.kind in {"claimed", "batch_host_lost"}}
+    last_claimed = max((index for index, job in enumerate(jobs) if job in claimed), default=-1)
     numbers = sorted({event.attempt for event in events if event.attempt})
     return RunState(
         finished=finished,
@@ -105,7 +112,7 @@ def fold(events: Sequence[Event]) -> RunState:
         cancelled=cancelled,
         resumed_after=resumed_after,
         resumes=tuple(event.after_attempt for event in resumes),
-        jobs=_jobs(events),
+        jobs=tuple(jobs),
         attempts=tuple(
             _attempt(number, [event for event in events if event.attempt == number], lost.get(number))
             for number in numbers
@@ -113,6 +120,12 @@ def fold(events: Sequence[Event]) -> RunState:
         last=_last(events, resumed_after),
         unsubmitted=unsubmitted,
         went_back=back,
+        unclaimed=tuple(
+            job
+            for job, told in list(jobs.items())[last_claimed + 1 :]
+            if (told.attempt > resumed_after if told.attempt else told.sequence > resume_sequence)
+        ),
+        lost_jobs={event.data["job_id"]: event for event in outside if event.kind == "job_lost"},
     )
 
 
@@ -125,13 +138,14 @@ def _last(events: Sequence[Event], resumed_after: int) -> Event | None:
     return max(current, key=lambda event: event.time, default=None)
 
 
-def _jobs(events: Sequence[Event]) -> tuple[int, ...]:
-    found: dict[int, float] = {}
+def _jobs(events: Sequence[Event]) -> dict[int, Event]:
+    """The jobs of a run, oldest first, each with the first event that names it."""
+    found: dict[int, Event] = {}
     for event in events:
         for job in (event.data.get("job_id"), *_list(event.data.get("job_ids"))):
             if isinstance(job, int) and event.kind in {"submitted", "chained", "claimed", "resume_requested"}:
-                found.setdefault(job, event.time)
-    return tuple(sorted(found, key=lambda job: (found[job], job)))
+                found.setdefault(job, event)
+    return dict(sorted(found.items(), key=lambda item: (item[1].time, item[0])))
 
 
 def _list(value: Any) -> list[Any]:

@@ -185,7 +185,7 @@ class Slurm:
                     lost = StateMeaning(f"{accounted.state.text} (end lost)", JobClass.UNKNOWN, alive=False)
                     found[job_id] = replace(accounted, state=lost)
                 elif shown is None or (shown.state.alive is False and accounted.state.alive is False):
-                    found[job_id] = accounted
+                    found[job_id] = replace(accounted, batch_host=shown.batch_host if shown else "")
         return found
 
     def _accounted(

@@ -38,6 +38,7 @@ _SQUEUE_COLUMNS = {
     "Reason": "%r",
     "Partition": "%P",
     "NodeList": "%N",
+    "BatchHost": "%B",
     "UID": "%U",
     "Elapsed": "%M",
     "Timelimit": "%l",
@@ -55,12 +56,12 @@ SACCT_FIELDS = (
 STEPS_FORMAT = "%i|%j"
 
 _RESIZED = "RESIZING"
-_NO_MOMENT = ("", "none", "unknown", "n/a", "(null)")
+_NOTHING = ("", "none", "unknown", "n/a", "(null)")
 
 
 def parse_moment(text: str, zone: tzinfo | None = None) -> float | None:
     """Epoch seconds of a time as Slurm prints it (`standard`: 2026-03-29T02:30:00), or None."""
-    if text.strip().lower() in _NO_MOMENT:
+    if text.strip().lower() in _NOTHING:
         return None
     try:
         return datetime.fromisoformat(text.strip()).replace(tzinfo=zone).timestamp()
@@ -182,6 +183,7 @@ def _job(row: Mapping[str, str], zone: tzinfo | None) -> Job:
             reason="" if row.get("Reason", "None") == "None" else row["Reason"],
             partition=row.get("Partition", ""),
             nodes=expand(row.get("NodeList", "")),
+            batch_host=host if (host := row.get("BatchHost", "").strip()).lower() not in _NOTHING else "",
             submit=parse_moment(row.get("Submit", ""), zone),
             start=parse_moment(row.get("Start", ""), zone),
             end=parse_moment(row.get("End", ""), zone),

@@ -11,7 +11,7 @@ from pretrainctl.errors import SlurmError
 
 __all__ = ["SINFO_FORMAT", "NodeCondition", "NodeState", "parse_gres", "parse_sinfo", "read_node_state"]
 
-SINFO_FORMAT = "%P|%N|%t|%G"
+SINFO_FORMAT = "%P|%N|%t|%G|%E"
 
 
 class NodeCondition(Enum):
@@ -65,13 +65,15 @@ _SUFFIXES = {
 
 @dataclass(frozen=True)
 class NodeState:
-    """A node as sinfo shows it; `partitions` are those that hold it, `gpus` the GPUs by type."""
+    """A node as sinfo shows it; `partitions` are those that hold it, `gpus` the GPUs by type, `reason` is why it is out
+    of service, empty for none."""
 
     name: str
     text: str
     condition: NodeCondition
     partitions: tuple[str, ...]
     gpus: Mapping[str, int]
+    reason: str = ""
 
 
 def read_node_state(text: str) -> NodeCondition:
@@ -90,10 +92,10 @@ def parse_sinfo(text: str) -> dict[str, NodeState]:
     for line in text.splitlines():
         if not line.strip():
             continue
-        fields = line.split("|")
+        fields = line.split("|", SINFO_FORMAT.count("|"))  # the reason, free text, is last
         if len(fields) != SINFO_FORMAT.count("|") + 1:
             raise SlurmError(f"sinfo printed a line that cannot be read: {line[:200]!r}", stdout=text)
-        partition, name, state, gres = fields
+        partition, name, state, gres, reason = fields
         before = nodes[name].partitions if name in nodes else ()
         nodes[name] = NodeState(
             name=name,
@@ -101,6 +103,7 @@ def parse_sinfo(text: str) -> dict[str, NodeState]:
             condition=read_node_state(state),
             partitions=(*before, partition.removesuffix("*")),
             gpus=parse_gres(gres),
+            reason="" if reason.strip() == "none" else reason.strip(),
         )
     return nodes
 

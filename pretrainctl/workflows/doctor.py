@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pretrainctl.errors import RunError
+from pretrainctl.errors import MissingError, RunError, SlurmError
+from pretrainctl.records.run import Diagnosis
 from pretrainctl.recovery.diagnosis import diagnose_log
 from pretrainctl.runs import folder
+from pretrainctl.runs.log_tail import tail
 from pretrainctl.slurm import nodes as node_names
+from pretrainctl.workflows import last_word
 from pretrainctl.workflows.case import GOOD, Case
 from pretrainctl.workflows.finding import Finding, finding_of
+from pretrainctl.workflows.lost_jobs import find_ended, known
+from pretrainctl.workflows.reach import reach
 from pretrainctl.workflows.read_logs import placement_in, read_logs
 from pretrainctl.workflows.spread import spread_in
 from pretrainctl.workflows.take_logs import take_logs
 
 __all__ = ["Finding", "examine_logs", "examine_run"]
+
+_JOB_LINES = 5
+"""Of what the batch script printed last."""
 
 
 def examine_logs(
@@ -52,6 +61,9 @@ def examine_run(name: str, attempt: int | None = None, restart: int | None = Non
     stalled = case.stalled() if attempt is None else None
     if stalled is not None:
         return stalled
+    lost = _lost_job(case) if attempt is None else None
+    if lost is not None:
+        return lost
     wish = case.wish(since_resume=True) if attempt is None else None
     if wish is not None:
         return wish
@@ -76,3 +88,33 @@ def examine_run(name: str, attempt: int | None = None, restart: int | None = Non
         f"nothing of the run {case.run.record.name!r}{wanted} has ended yet",
         hint=f"`pretrainctl status {case.run.record.name}` says where it stands",
     )
+
+
+def _lost_job(case: Case) -> Finding | None:
+    """How the newest job was lost that ended without an attempt; None where one has begun since, and where a person
+    cancelled a later job, or stopped the run."""
+    if last_word.wish_of_run(case.state, case.events) is not None:
+        return None
+    lost = [known(event) for job, event in case.state.lost_jobs.items() if job in case.state.unclaimed]
+    notes = case.notes
+    try:
+        fresh, cancelled = find_ended(case.state, case.jobs, lambda: reach(case.run))
+    except (SlurmError, MissingError) as error:
+        fresh, cancelled = [], []
+        notes += (f"Slurm could not be asked about nodes: {error}",)
+    newest = max((*lost, *fresh), key=lambda one: case.state.unclaimed.index(one.job_id), default=None)
+    order = case.state.unclaimed
+    if newest is None or any(order.index(job.job_id) > order.index(newest.job_id) for job in cancelled):
+        return None
+    job, log = case.jobs.get(newest.job_id), case.run.job_log(newest.job_id)
+    said: list[str] = []
+    with contextlib.suppress(OSError):
+        said = [f"{log.name}: {line}" for line in tail(log, _JOB_LINES) if line.strip()]
+    evidence = (*([f"Slurm: {job.state.text}"] if job is not None else []), *said)
+    hint = (
+        "" if newest.confidence == "high" else f"look at {log}, and whether {case.launch.python} is there on the node"
+    )
+    diagnosis = Diagnosis(
+        newest.failure_class, newest.message, newest.nodes, evidence=evidence, confidence=newest.confidence, hint=hint
+    )
+    return replace(finding_of(diagnosis, case.launch.recovery), run=case.run.record.name, notes=notes)

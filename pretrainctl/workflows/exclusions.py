@@ -41,7 +41,11 @@ _MOST_EVIDENCE = 8
 _MOST_SHOWN = 5
 _PATIENCE = 10.0
 """Seconds that a job waits for the list, which may lie in a file system that does not answer."""
-_NODES_OF = {"node_dead": "node", "batch_host_lost": "node", "node_listed": "node", "decided": "exclude"}
+_NODES_OF = {
+    **dict.fromkeys(("node_dead", "batch_host_lost", "node_listed"), "node"),
+    "job_lost": "nodes",
+    "decided": "exclude",
+}
 """Events of a run that say which nodes its jobs are kept off, and under which key."""
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from pretrainctl.errors import PretrainctlError, RunError, SlurmError
-from pretrainctl.records.job import Job, JobClass
-from pretrainctl.records.run import Action, AttemptRecord, Event, EventKind
+from pretrainctl.records.job import Job
+from pretrainctl.records.launch import Launch
+from pretrainctl.records.run import Action, AttemptRecord, EventKind
 from pretrainctl.recovery.policies import FailureClass
 from pretrainctl.runs import folder, ledger
 from pretrainctl.runs.folder import RunFolder
@@ -21,6 +22,7 @@ from pretrainctl.workflows.control import Outcome
 from pretrainctl.workflows.exclusions import push, release
 from pretrainctl.workflows.launch import queue_jobs
 from pretrainctl.workflows.look_back import look_back
+from pretrainctl.workflows.lost_jobs import MOST_LOST, LostJob, find_ended, gone_host, judge_running, known, write_down
 from pretrainctl.workflows.reach import reach_own
 
 __all__ = ["Look", "reconcile"]
@@ -101,37 +103,46 @@ def _reconcile_one(run: RunFolder, slurm: Slurm, jobs: Sequence[Job] | None) -> 
 
     `jobs` are its jobs in the queue, None where nobody has asked yet.
     """
-    events = ledger.read_events(run.path)
-    state = fold(events)
+    state = fold(ledger.read_events(run.path))
     if jobs is None:
         jobs = slurm.queued(run.record.job_name)
-    queued = [job.job_id for job in jobs if job.is_waiting]
-    running = [job.job_id for job in jobs if job.is_running]
     headless = _headless(run, state, jobs)
     if headless is not None and end_headless_job(run, headless, slurm, "left by Slurm"):
         message = f"cancelled job {headless.job_id}: its batch host {headless.host} is gone"
         return Outcome(run.record.name, message, (headless.job_id,)), True
-    for job_id in sorted({*queued, *running} - set(state.jobs)):
+    for job_id in sorted({job.job_id for job in jobs if job.is_waiting or job.is_running} - set(state.jobs)):
         ledger.append(run.path, "submitted", f"found job {job_id} by its name", data={"job_id": job_id})
+    lost = [found for job in jobs if job.is_running and (found := judge_running(run, state, job)) is not None]
+    for one in lost:
+        write_down(run, slurm, one, alive=True)
+    jobs = [job for job in jobs if job.job_id not in {one.job_id for one in lost}]
+    state = fold(ledger.read_events(run.path))
     if state.finished is not None or state.stopped is not None:
-        return _settle(run, state, slurm, queued, running)
-    return _carry_on(run, events, slurm, jobs), True
+        outcome, changed = _settle(run, state, slurm, jobs)
+    else:
+        outcome, changed = _carry_on(run, state, slurm, jobs), True
+    said = [f"cancelled job {one.job_id}: {one.message}" for one in lost]
+    ids = (*(one.job_id for one in lost), *outcome.job_ids)
+    return Outcome(outcome.run, "; ".join([*said, outcome.message]), ids), changed or bool(lost)
 
 
 def _headless(run: RunFolder, state: RunState, jobs: Sequence[Job]) -> AttemptRecord | None:
-    """The attempt whose running job has lost its batch host, which Slurm takes from a job of several nodes."""
-    if state.open_attempt is None:
-        return None
-    record = next(attempt for attempt in run.attempts() if attempt.attempt == state.open_attempt.attempt)
-    lost = any(job.is_running and job.job_id == record.job_id and record.host not in job.nodes for job in jobs)
-    return record if lost else None
+    """The attempt that has not ended, and whose running job has lost its batch host, which Slurm takes from a job of
+    several nodes. It may not have come to write an event."""
+    over = {attempt.attempt for attempt in state.attempts if attempt.ended or attempt.refused}
+    for job in jobs:
+        if job.is_running and job.nodes and (not job.batch_host or gone_host(job)):
+            of_job = [record for record in run.attempts() if record.job_id == job.job_id and record.attempt not in over]
+            if of_job and gone_host(job, of_job[-1]):
+                return of_job[-1]
+    return None
 
 
-def _settle(
-    run: RunFolder, state: RunState, slurm: Slurm, queued: Sequence[int], running: Sequence[int]
-) -> tuple[Outcome, bool]:
+def _settle(run: RunFolder, state: RunState, slurm: Slurm, jobs: Sequence[Job]) -> tuple[Outcome, bool]:
     """Take away what a finished or stopped run still has in the queue. What runs of it is given its time to save,
     except where it was cancelled."""
+    queued = [job.job_id for job in jobs if job.is_waiting]
+    running = [job.job_id for job in jobs if job.is_running]
     gone = [*queued, *(running if state.cancelled else ())]
     slurm.cancel(gone)
     if running and not state.cancelled and state.open_attempt is not None:
@@ -148,12 +159,15 @@ def _settle(
     return Outcome(run.record.name, message, tuple(gone)), bool(gone or running)
 
 
-def _carry_on(run: RunFolder, events: Sequence[Event], slurm: Slurm, jobs: Sequence[Job]) -> Outcome:
+def _carry_on(run: RunFolder, state: RunState, slurm: Slurm, jobs: Sequence[Job]) -> Outcome:
     """See that a run that is neither finished nor stopped has a job that can start, unless its last end says that it
-    stops."""
+    stops. No later job begins on the nodes to which the run has lost one, if others are there."""
     queued = [job.job_id for job in jobs if job.is_waiting]
     running = [job.job_id for job in jobs if job.is_running]
     launch = run.launch()
+    ended, cancelled = _ended_without_attempt(state, slurm, {*queued, *running})
+    for one in ended:
+        write_down(run, slurm, one)
     if queued or running:
         freed = _free_held(run, slurm, jobs)
         push(run, slurm, [job.job_id for job in jobs if job.is_waiting and job.reason != _HELD_FOR_NODES])
@@ -161,18 +175,23 @@ def _carry_on(run: RunFolder, events: Sequence[Event], slurm: Slurm, jobs: Seque
         if launch.chain == "prequeued":
             submitted, _ = queue_jobs(run, launch, slurm, already=len(queued) + len(running))
         message = f"running job {running[0]}" if running else f"queued job {queued[0]}"
-        message += f"; {freed}" if freed else ""
-        owner = fold(events).open_attempt
+        message = "; ".join([message, *([freed] if freed else []), *(one.message for one in ended)])
+        owner = state.open_attempt
         for record in run.attempts() if owner is not None and owner.job_id in running else ():
             if owner is not None and record.attempt == owner.attempt:
                 job = next(job for job in jobs if job.job_id == owner.job_id)
                 silence = tell_silence(run.path, record.attempt, record.host, job)
                 message += f"; {silence}" if silence else ""
         return Outcome(run.record.name, message + (f"; queued {len(submitted)} more" if submitted else ""), submitted)
-    lost, of_person = _lost_before_their_attempt(run, events, slurm)
-    if lost:
-        ledger.append(run.path, "stopped", lost, data={"class": of_person} if of_person else {})
-        return Outcome(run.record.name, f"stopped: {lost}")
+    ours = {event.data.get("job_id") for event in ledger.read_events(run.path, 0) if event.kind == "submitted"}
+    by_person = [job for job in cancelled if job in ours]  # of a chained job the attempt before it may do without
+    if by_person:
+        said = f"job {by_person[0]} was cancelled before it began: nothing goes on until `resume`"
+        ledger.append(run.path, "stopped", said, data={"class": FailureClass.USER_CANCEL.value})
+        return Outcome(run.record.name, f"stopped: {said}")
+    in_a_row = [known(event) for job, event in state.lost_jobs.items() if job in state.unclaimed] + ended
+    if len(in_a_row) >= MOST_LOST:
+        return _give_up(run, launch, in_a_row)
     past = look_back(run, slurm)
     if past is not None and past.stop is not None:
         kind: EventKind = "finished" if past.stop.action is Action.FINISH else "stopped"
@@ -185,7 +204,29 @@ def _carry_on(run: RunFolder, events: Sequence[Event], slurm: Slurm, jobs: Seque
     except SlurmError as error:
         return Outcome(run.record.name, f"nothing queued: {error}")
     why = past.diagnosis.message if past is not None else "no attempt yet"
+    why = in_a_row[-1].message if in_a_row else why
     return Outcome(run.record.name, f"queued job {submitted[0]} ({why})", submitted)
+
+
+def _ended_without_attempt(state: RunState, slurm: Slurm, in_queue: Collection[int]) -> tuple[list[LostJob], list[int]]:
+    """Jobs that were lost and are not in the ledger as such yet, and those that somebody cancelled."""
+    gone = [job for job in state.unclaimed if job not in in_queue and job not in state.lost_jobs]
+    if not gone:
+        return [], []
+    lost, cancelled = find_ended(state, slurm.jobs(gone), lambda: slurm)
+    return lost, [job.job_id for job in cancelled]
+
+
+def _give_up(run: RunFolder, launch: Launch, lost: Sequence[LostJob]) -> Outcome:
+    """Stop a run whose jobs end one after the other before their attempt begins: the next would, too."""
+    told = "; ".join(one.message for one in lost)
+    said = (
+        f"{len(lost)} jobs in a row were lost before their attempt began: {told}; look at "
+        f"{run.job_log(lost[-1].job_id).parent}/slurm-*.out, and whether {launch.python} is there on these nodes; "
+        "nothing goes on until `resume`"
+    )
+    ledger.append(run.path, "stopped", said, data={"class": lost[-1].failure_class})
+    return Outcome(run.record.name, f"stopped: {said}")
 
 
 def _free_held(run: RunFolder, slurm: Slurm, jobs: Sequence[Job]) -> str:
@@ -201,29 +242,3 @@ def _free_held(run: RunFolder, slurm: Slurm, jobs: Sequence[Job]) -> str:
     done = f"job {', '.join(map(str, held))} was held ({_HELD_FOR_NODES}): it avoids no more than it can do without now"
     ledger.append(run.path, "note", done, data={"job_ids": held})
     return done
-
-
-def _lost_before_their_attempt(run: RunFolder, events: Sequence[Event], slurm: Slurm) -> tuple[str, str]:
-    """Why a run stops whose jobs, since the last resume, ended without an attempt; empty where it may go on. And the
-    class, where a person cancelled one.
-
-    One that a person cancelled is a stop. Two that ended by themselves would be followed by a third.
-    """
-    outside = [event for event in events if event.attempt == 0]
-    resumed = max((event.sequence for event in outside if event.kind == "resume_requested"), default=0)
-    claimed = {event.data.get("job_id") for event in events if event.kind == "claimed"}
-    submitted = [event.data["job_id"] for event in outside if event.kind == "submitted" and event.sequence > resumed]
-    lost = [job for job in submitted if job not in claimed]
-    if not lost:
-        return "", ""
-    jobs = slurm.jobs(lost)
-    for job in jobs.values():
-        if job.state.job_class in {JobClass.USER_CANCEL, JobClass.ADMIN_CANCEL, JobClass.CANCELLED}:
-            said = f"job {job.job_id} was cancelled before it began: nothing goes on until `resume`"
-            return said, FailureClass.USER_CANCEL.value
-    ended = [job for job in jobs.values() if job.state.alive is False]
-    if len(ended) < 2:
-        return "", ""
-    told = ", ".join(f"{job.job_id} {job.state.text}" for job in ended)
-    said = f"jobs ended before their attempt began ({told}): see {run.path / 'attempts'}/slurm-{ended[-1].job_id}.out"
-    return said, ""

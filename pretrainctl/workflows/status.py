@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pretrainctl.errors import MissingError, RunError, SlurmError
-from pretrainctl.records.job import Job, JobClass
+from pretrainctl.records.job import Job
 from pretrainctl.runs import folder, ledger
 from pretrainctl.runs.folder import RunFolder
 from pretrainctl.runs.log_tail import tail
 from pretrainctl.runs.pulse import tell_silence
 from pretrainctl.runs.state import RunState, fold
+from pretrainctl.workflows.lost_jobs import CANCELLED, gone_host, judge_running, tell_ended
 from pretrainctl.workflows.reach import reach
 
 __all__ = ["Phase", "RunStatus", "Survey", "survey"]
@@ -28,7 +29,6 @@ or has ended and its job decides how it goes on.
 `stopping`: stopped, and a job of it has not ended yet. `no_job`: not finished, not stopped, and nothing of it is queued
 or running: `reconcile` looks into it. `unknown`: Slurm could not be asked."""
 
-_CANCELLED = {JobClass.USER_CANCEL, JobClass.ADMIN_CANCEL, JobClass.CANCELLED}
 _NEWEST_JOBS = 4
 """Jobs of a run that Slurm is asked about: the running one, those chained, and the last that ended."""
 
@@ -148,7 +148,8 @@ def _status(run: RunFolder, state: RunState, jobs: Mapping[int, Job] | None) -> 
     begun = state.owner is not None and state.owner.attempt > state.resumed_after
     claimed = {attempt.job_id for attempt in state.attempts}
     unclaimed = [job for job in mine[-1:] if job.job_id not in claimed]
-    cancelled = [job for job in (last if begun else unclaimed) if job.state.job_class in _CANCELLED]
+    gone = [job for job in (last if begun else unclaimed) if job.job_id not in state.lost_jobs]
+    cancelled = [job for job in gone if job.state.job_class in CANCELLED]
     current = next(iter(running or queued or cancelled or last), None)
     held = current.nodes if current and current in running else ()
     dead = state.open_attempt.dead_nodes if state.open_attempt is not None else ()
@@ -158,7 +159,9 @@ def _status(run: RunFolder, state: RunState, jobs: Mapping[int, Job] | None) -> 
     start = (_Starting() if fresh else _starting(run, state)) if phase == "running" else None
     phase = "starting" if start is not None else phase
     warnings = _warnings(run, state, current if current in running else None)
-    if phase == "no_job" and cancelled:
+    lost = tell_ended(run, state, {job.job_id: job for job in mine}) if phase == "no_job" else ()
+    warnings += lost
+    if phase == "no_job" and cancelled and not lost:
         phase, warning = _cancelled_or_unwritten(run)
         warnings += (warning,)
     return RunStatus(
@@ -269,15 +272,17 @@ def _cancelled_or_unwritten(run: RunFolder) -> tuple[Phase, str]:
 
 def _warnings(run: RunFolder, state: RunState, job: Job | None) -> tuple[str, ...]:
     found = list(state.owner.warnings) if state.owner is not None else []
-    if job is not None and state.open_attempt is not None and job.job_id == state.open_attempt.job_id:
-        host = next(record.host for record in run.attempts() if record.attempt == state.open_attempt.attempt)
-        if job.nodes and host not in job.nodes:
-            found.append(
-                f"job {job.job_id} has lost its batch host {host}: `pretrainctl reconcile {run.record.name}` lets the "
-                "next go on"
-            )
-        elif silence := tell_silence(run.path, state.open_attempt.attempt, host, job):
-            found.append(silence)
+    if job is None:
+        return tuple(found)
+    owner, repair = None, f"`pretrainctl reconcile {run.record.name}`"
+    if state.open_attempt is not None and job.job_id == state.open_attempt.job_id:
+        owner = next(record for record in run.attempts() if record.attempt == state.open_attempt.attempt)
+    if (lost := judge_running(run, state, job)) is not None:
+        found.append(f"{lost.message}: {repair} ends it, and lets the next go on")
+    elif host := gone_host(job, owner):
+        found.append(f"job {job.job_id} has lost its batch host {host}: {repair} lets the next go on")
+    elif owner is not None and (silence := tell_silence(run.path, owner.attempt, owner.host, job)):
+        found.append(silence)
     return tuple(found)
 
 

@@ -9,7 +9,7 @@ NODES = [f"n{number}" for number in range(1, 7)]
 
 
 def states(*broken: str, partition: str = "boost"):
-    lines = [f"{partition}*|{node}|{'down*' if node in broken else 'idle'}|(null)\n" for node in NODES]
+    lines = [f"{partition}*|{node}|{'down*' if node in broken else 'idle'}|(null)|none\n" for node in NODES]
     return tuple(parse_sinfo("".join(lines)).values())
 
 

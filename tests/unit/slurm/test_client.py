@@ -14,7 +14,7 @@ HEADER = "JobIDRaw|State|ExitCode|Submit|Start|End|Elapsed|Timelimit|Partition|N
 
 
 def queue_line(job_id, state, name="run-1", submit="2023-11-14T22:13:21"):
-    return f"{job_id}|{state}|None|boost|gn001|31001|1:00|10:00|{submit}|{submit}|N/A|/scratch|{name}\n"
+    return f"{job_id}|{state}|None|boost|gn001|gn001|31001|1:00|10:00|{submit}|{submit}|N/A|/scratch|{name}\n"
 
 
 def account_line(job_id, state, code="0:0", submit="2023-11-14T22:13:21"):
@@ -291,7 +291,7 @@ def pending(excluded: str, nodes: str, partition: str = "boost") -> tuple[str, s
 
 
 def in_service(*states: str, partition: str = "boost*") -> tuple[str, str]:
-    return ("sinfo", "".join(f"{partition}|gn{16 + n:03}|{state}|(null)\n" for n, state in enumerate(states)))
+    return ("sinfo", "".join(f"{partition}|gn{16 + n:03}|{state}|(null)|none\n" for n, state in enumerate(states)))
 
 
 def test_excluding_nodes_adds_to_those_avoided_already(slurm_with):

@@ -95,9 +95,9 @@ def test_accounting_that_cannot_be_read_is_an_error(text):
 
 def test_squeue_lines():
     running, pending = parse_squeue(
-        "1|RUNNING|None|boost|node[01-03]|31001|53:20|10:00|2026-11-30T03:45:07|2026-11-30T03:45:08"
+        "1|RUNNING|None|boost|node[02-03]|node01|31001|53:20|10:00|2026-11-30T03:45:07|2026-11-30T03:45:08"
         "|2026-11-30T03:55:08|/scratch/my run|a b|c\n"
-        "2|PENDING|Resources|boost||31001|0:00|UNLIMITED|2026-11-30T03:45:07|2026-11-30T03:55:07"
+        "2|PENDING|Resources|boost||n/a|31001|0:00|UNLIMITED|2026-11-30T03:45:07|2026-11-30T03:55:07"
         "|2026-11-30T04:05:07|/scratch|nm\n",
         UTC,
     )
@@ -107,10 +107,11 @@ def test_squeue_lines():
     assert (running.elapsed, running.time_limit, running.reason) == (3200.0, 600.0, "")
     assert (pending.start, pending.end, pending.expected_start) == (None, None, start + 599)
     assert (pending.reason, pending.time_limit, pending.nodes) == ("Resources", None, ())
+    assert (running.batch_host, running.nodes, pending.batch_host) == ("node01", ("node02", "node03"), "")
     assert pending.state.job_class is JobClass.PENDING
 
 
-@pytest.mark.parametrize("text", ["slurm_load_jobs error", "x|RUNNING|None|p|n1|0|0:00|1:00|N/A|N/A|N/A|/|n"])
+@pytest.mark.parametrize("text", ["slurm_load_jobs error", "x|RUNNING|None|p|n1|n1|0|0:00|1:00|N/A|N/A|N/A|/|n"])
 def test_squeue_that_cannot_be_read_is_an_error(text):
     with pytest.raises(SlurmError):
         parse_squeue(text, UTC)

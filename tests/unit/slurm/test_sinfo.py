@@ -15,6 +15,11 @@ def test_suffixes_decide_what_a_node_is_worth(data):
     assert sum(sum(node.gpus.values()) for node in free) == 4
     broken = [name for name, node in nodes.items() if node.condition.broken]
     assert broken == ["gn002", "gn009", "gn010", "gn012", "gn013", "gn019", "gn020"]
+    assert [node.reason for node in nodes.values() if node.reason] == [
+        "Prolog error",
+        "Not responding",
+        "gres/gpu count too low | 3 < 4",
+    ]
     assert nodes["gn011"].condition is NodeCondition.DRAINING
     assert nodes["gn005"].condition is NodeCondition.REBOOTING
 

@@ -49,7 +49,7 @@ class Slurm:
         self.asked += 1
         if self.away:
             raise SlurmError("unable to contact slurm controller")
-        text = "".join(f"boost*|n{number}|idle|(null)\n" for number in range(1, 6))
+        text = "".join(f"boost*|n{number}|idle|(null)|none\n" for number in range(1, 6))
         return tuple(parse_sinfo(text).values()), partition or "boost"
 
     def node_states(self, names: Sequence[str]) -> dict[str, Any]:

@@ -1,0 +1,216 @@
+"""Lost jobs: those of a run that ended, or can only be ended, without an attempt. Nobody of ours was there to say why.
+
+`--no-kill` keeps a job of several nodes RUNNING when its batch host dies before the attempt has begun (seen on Slurm
+22.05): no beat is missed, no witness looks. A prolog that fails on the batch host shows as a job that root, or the
+user of the controller, cancelled; and where the file system of the Python is not mounted, a node ends each job within a
+second, is idle again, and gets the next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from pretrainctl.errors import MissingError, PretrainctlError, SlurmError
+from pretrainctl.records.job import Job, JobClass
+from pretrainctl.records.nodes import ExclusionEntry
+from pretrainctl.records.run import AttemptRecord, Event
+from pretrainctl.recovery.policies import FailureClass
+from pretrainctl.runs import ledger
+from pretrainctl.runs.folder import RunFolder
+from pretrainctl.runs.state import RunState
+from pretrainctl.slurm.client import Slurm
+from pretrainctl.slurm.sinfo import NodeCondition, NodeState
+from pretrainctl.units import show_duration
+from pretrainctl.workflows.exclusions import add_found, list_of
+from pretrainctl.workflows.reach import reach
+
+__all__ = [
+    "CANCELLED",
+    "MOST_LOST",
+    "LostJob",
+    "find_ended",
+    "gone_host",
+    "judge_running",
+    "known",
+    "tell_ended",
+    "write_down",
+]
+
+_BOOT_FAILURE, _NODE_FAILURE = FailureClass.BOOT_FAILURE.value, FailureClass.NODE_FAILURE.value
+CANCELLED = {JobClass.USER_CANCEL, JobClass.ADMIN_CANCEL, JobClass.CANCELLED}
+MOST_LOST = 3
+"""Jobs in a row: what ends jobs on so many batch hosts, each avoided by the next, lies with the run or the site."""
+_BEGINS_WITHIN = 900.0
+"""Seconds from Slurm's start of a job to its attempt: as long as a job waits for its run folder. Modules and Python
+from a loaded file system take minutes."""
+_PROLOG_WITHIN = 300.0
+"""Seconds that a prolog, which may test the node, has had to fail in."""
+_UNSURE_FOR = 2 * 3600.0
+"""Seconds that other jobs keep off a node which is only suspected: the run's own Python may be what is missing."""
+_OUT_OF_SERVICE = {NodeCondition.DRAINING, NodeCondition.DRAINED, NodeCondition.DOWN, NodeCondition.NOT_RESPONDING}
+_NO_LOSS = {JobClass.PREEMPTED, JobClass.REQUEUED, JobClass.ELSEWHERE, JobClass.UNKNOWN}
+"""Ends that say nothing of the job's nodes, or of which Slurm does not know enough."""
+
+
+@dataclass(frozen=True)
+class LostJob:
+    """A job without an attempt: its class, the nodes on which that is laid, and what is said of it.
+
+    `low` confidence: the nodes are suspects.
+    """
+
+    job_id: int
+    failure_class: str
+    nodes: tuple[str, ...]
+    message: str
+    confidence: Literal["high", "low"] = "low"
+
+
+def gone_host(job: Job, attempt: AttemptRecord | None = None) -> str:
+    """The batch host of a running job that Slurm has taken away from it; empty where it has not."""
+    host = job.batch_host or (attempt.host if attempt is not None else "")
+    return host if job.is_running and job.nodes and host not in job.nodes else ""
+
+
+def judge_running(run: RunFolder, state: RunState, job: Job) -> LostJob | None:
+    """The loss of a running job in which no attempt can begin any more, or none has for too long; None where one may,
+    or one has begun and not ended."""
+    host = gone_host(job)
+    late = job.state.text == "RUNNING" and (job.elapsed or 0.0) >= _BEGINS_WITHIN
+    if not (host or late):
+        return None
+    ended = {attempt.attempt for attempt in state.attempts if attempt.ended or attempt.refused}
+    claims = [record for record in run.attempts() if record.job_id == job.job_id]
+    if any(record.attempt not in ended for record in claims):
+        return None
+    if host:
+        began = f"attempt {claims[-1].attempt} had ended" if claims else "before an attempt began"
+        said = f"job {job.job_id} has lost its batch host {host} ({began})"
+        return LostJob(job.job_id, _NODE_FAILURE, (host,), said, "high")
+    if claims:
+        return None
+    hosts = (job.batch_host,) if job.batch_host else job.nodes[:1]
+    said = (
+        f"job {job.job_id} has run for {show_duration(job.elapsed or 0.0)} on {', '.join(hosts)} and begun no attempt, "
+        f"for which it has {show_duration(_BEGINS_WITHIN)}"
+    )
+    return LostJob(job.job_id, _BOOT_FAILURE, hosts, said)
+
+
+def find_ended(state: RunState, jobs: Mapping[int, Job], slurm: Callable[[], Slurm]) -> tuple[list[LostJob], list[Job]]:
+    """Those of `jobs` that ended without an attempt, and that nobody has written down yet, oldest first; and those that
+    somebody cancelled. `slurm` is called only where a prolog may have failed, or a node cannot be cleared."""
+    lost: list[LostJob] = []
+    cancelled: list[Job] = []
+    for number in state.unclaimed:
+        job = jobs.get(number)
+        if job is None or number in state.lost_jobs:
+            continue
+        if job.state.job_class is JobClass.ENDING:
+            # A node that cannot be cleared hides for minutes how the job ended; accounting knows.
+            starts = slurm().history([number]).get(number, [])
+            job = replace(starts[-1], batch_host=job.batch_host) if starts else job
+        if job.state.alive is not False or job.state.job_class in _NO_LOSS:
+            continue
+        found = _judge_ended(job, _broken_by_prolog(job, slurm))
+        if found is None:
+            cancelled.append(job)
+        else:
+            lost.append(found)
+    return lost, cancelled
+
+
+def _broken_by_prolog(job: Job, slurm: Callable[[], Slurm]) -> dict[str, NodeState]:
+    """Nodes of a job that Slurm has taken out of service for a prolog, where the job may have ended by that."""
+    if not job.nodes or job.start is None or (job.elapsed or 0.0) > _PROLOG_WITHIN:
+        return {}
+    states = slurm().node_states(job.nodes)
+    return {
+        name: node
+        for name, node in states.items()
+        if node.condition in _OUT_OF_SERVICE and "prolog" in node.reason.lower()
+    }
+
+
+def _judge_ended(job: Job, broken: Mapping[str, NodeState]) -> LostJob | None:
+    """How a job was lost that ended without an attempt, None where somebody cancelled it."""
+    said = f"job {job.job_id} ended before its attempt began"
+    if broken:
+        told = ", ".join(f"{name} (Slurm: {node.reason})" for name, node in broken.items())
+        return LostJob(job.job_id, _BOOT_FAILURE, tuple(broken), f"{said}: the prolog failed on {told}", "high")
+    if job.state.job_class in CANCELLED:
+        return None
+    if job.state.job_class not in {JobClass.FAILED, JobClass.TIME_LIMIT}:
+        kind = _NODE_FAILURE if job.state.job_class is JobClass.NODE_FAILURE else _BOOT_FAILURE
+        return LostJob(job.job_id, kind, (), f"{said}: {job.state.text}")
+    hosts = (job.batch_host,) if job.batch_host else job.nodes[:1]
+    how = f"signal {job.exit_signal}" if job.exit_signal else f"exit status {job.exit_code}"
+    told = how if job.state.job_class is JobClass.FAILED else job.state.text
+    where = f" on {', '.join(hosts)}" if hosts else ""
+    return LostJob(job.job_id, _BOOT_FAILURE, hosts, f"{said}: {told}{where}")
+
+
+def known(event: Event) -> LostJob:
+    """A lost job as the ledger has it."""
+    confidence: Literal["high", "low"] = "high" if event.data.get("confidence") == "high" else "low"
+    kind = event.data["class"] if event.data["class"] in set(FailureClass) else _BOOT_FAILURE
+    return LostJob(event.data["job_id"], kind, tuple(event.data["nodes"]), event.message, confidence)
+
+
+def write_down(run: RunFolder, slurm: Slurm, lost: LostJob, *, alive: bool = False) -> None:
+    """Say so in the ledger, first and once, cancel the job where it is `alive`, and list its nodes.
+
+    The event tells our own cancel from that of a person.
+    """
+    data = {
+        "job_id": lost.job_id,
+        "class": lost.failure_class,
+        "nodes": list(lost.nodes),
+        "confidence": lost.confidence,
+    }
+    told = any(e.kind == "job_lost" and e.data["job_id"] == lost.job_id for e in ledger.read_events(run.path, 0))
+    if not told:
+        ledger.append(run.path, "job_lost", lost.message, data=data)
+    if alive:
+        slurm.cancel([lost.job_id])
+    for node in () if told else lost.nodes:
+        # Where it cannot be listed, the next job matters more.
+        with contextlib.suppress(OSError, PretrainctlError, ValueError):
+            add_found(list_of(run), _entry(run, lost, node))
+
+
+def _entry(run: RunFolder, lost: LostJob, node: str) -> ExclusionEntry:
+    nodes, now = list_of(run), time.time()
+    return ExclusionEntry(
+        kind="exclude",
+        cluster=nodes.cluster,
+        slurm_cluster=nodes.slurm_cluster,
+        node=node,
+        cause=lost.failure_class,
+        reason=lost.message,
+        user=getpass.getuser(),
+        time=now,
+        expires=now + _UNSURE_FOR if lost.confidence == "low" else 0.0,
+        confidence=lost.confidence,
+        run=run.record.name,
+        job_id=lost.job_id,
+    )
+
+
+def tell_ended(run: RunFolder, state: RunState, jobs: Mapping[int, Job]) -> tuple[str, ...]:
+    """What is said of a run that has no job where its last one ended without an attempt, and nobody cancelled it."""
+    ended = [job for job in jobs.values() if job.state.alive is False or job.state.job_class is JobClass.ENDING]
+    if not ended or ended[-1].job_id not in state.unclaimed:
+        return ()
+    try:
+        lost, cancelled = find_ended(state, {ended[-1].job_id: ended[-1]}, lambda: reach(run))
+    except (SlurmError, MissingError):
+        return ()
+    if cancelled:
+        return ()
+    return tuple(one.message + (f"; see {run.job_log(one.job_id)}" if one.confidence == "low" else "") for one in lost)
