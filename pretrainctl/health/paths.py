@@ -12,7 +12,7 @@ from pathlib import PurePath
 
 from pretrainctl.records.nodes import PathAnswer
 
-__all__ = ["in_order", "judge_paths"]
+__all__ = ["in_order", "is_blind", "judge_paths"]
 
 _FEW = 10
 """One node, or one of so many, may get no answer by its own fault: more of them wait for the same server."""
@@ -24,6 +24,13 @@ def in_order(paths: Sequence[str]) -> tuple[str, ...]:
     for path in dict.fromkeys(paths):
         folders.setdefault(PurePath(path).parent, []).append(path)
     return (*(found[0] for found in folders.values()), *(path for found in folders.values() for path in found[1:]))
+
+
+def is_blind(node: str, number: int, answers: Mapping[str, PathAnswer]) -> bool:
+    """Whether a node does not see the path of this number, and another does."""
+    if node not in answers or number not in _numbers(answers[node].absent):
+        return False
+    return any(number not in _numbers(f"{answer.absent},{answer.unknown}") for answer in answers.values())
 
 
 def judge_paths(

@@ -1,10 +1,9 @@
 """The quick test of one node: `python probe.py SECONDS GPUS HOST PORT` prints one line of JSON.
 
-`paths.json` beside it lists what the training needs to see. It runs in the training Python, inside the container where
-there is one, which need not hold pretrainctl: so this file stands alone, on the standard library, and on torch where
-GPUs were asked for. Each check has a bound of its own, and runs beside the others, that of the GPUs in a process of its
-own: what hangs in a file system or a driver does not hide what the others found. The line is printed before SECONDS are
-over.
+It runs in the training Python, inside the container where there is one, which need not hold pretrainctl: so this file
+stands alone, on the standard library, and on torch where GPUs were asked for; `paths.json` beside it lists what to look
+for. Each check has a bound of its own, and runs beside the others, that of the GPUs in a process of its own: what hangs
+in a file system or a driver does not hide what the others found. The line is printed before SECONDS are over.
 """
 
 from __future__ import annotations
@@ -236,11 +235,11 @@ class _Look:
     """A look for paths, some at a time, in threads that may hang; `absent` tells by number which were not seen."""
 
     def __init__(self, paths: Sequence[str], bound: float) -> None:
-        begun = time.monotonic()
         self.absent: dict[int, bool] = {}
         self._total = len(paths)
         self._begun: dict[int, float] = {}
         self._waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
+        begun = time.monotonic()
         self._deadline = begun + bound
         for number in range(len(paths)):
             self._waiting.put(number)
@@ -272,13 +271,14 @@ def _is_seen(path: Path) -> bool:
     with contextlib.suppress(OSError):
         path.stat()
         return True
-    # An NFS client may remember that there was none: it asks anew where the folder is opened.
-    try:
-        os.close(os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY))
+    # An NFS client may remember that there was none: it asks anew where a folder is opened.
+    for folder in reversed(path.parents):
+        with contextlib.suppress(OSError):
+            os.close(os.open(folder, os.O_RDONLY | os.O_DIRECTORY))
+    with contextlib.suppress(OSError):
         path.stat()
-    except OSError:
-        return False
-    return True
+        return True
+    return False
 
 
 def _ranges(numbers: Collection[int], total: int) -> tuple[str, Sequence[int]]:

@@ -14,7 +14,7 @@ from pretrainctl import process
 from pretrainctl.errors import PretrainctlError
 from pretrainctl.frameworks.checkpoint_owner import OWNER
 from pretrainctl.health import verdict
-from pretrainctl.health.paths import in_order
+from pretrainctl.health.paths import in_order, is_blind
 from pretrainctl.liveness.beat import TOKEN_VARIABLE
 from pretrainctl.records import codec, contract
 from pretrainctl.records.nodes import NodeAnswer, NodeTest
@@ -27,7 +27,7 @@ from pretrainctl.workflows.attempt.node_watch import NodeWatch
 from pretrainctl.workflows.attempt.patience import MAY_PASS
 from pretrainctl.workflows.training_data import sources_of
 
-__all__ = ["NodesUnderTest"]
+__all__ = ["NodesUnderTest", "sees_no_checkpoints"]
 
 _STARTING = 4.0
 """Seconds of the whole that starting the program on the nodes may take; it has the rest for its checks."""
@@ -128,6 +128,12 @@ class NodesUnderTest:
             codec.write(self._folder / "result.json", found)
         self.attempt.event("nodes_tested", _words(found), _figures(found))
         return found
+
+
+def sees_no_checkpoints(node: str, found: NodeTest) -> bool:
+    """Whether a node is unfit and does not see the checkpoints, the first of the paths, which another one sees."""
+    looks = {answer.node: answer.paths for answer in found.answers if answer.paths is not None}
+    return node in found.unfit and is_blind(node, 0, looks)
 
 
 def _needed_paths(attempt: Attempt) -> tuple[str, ...]:

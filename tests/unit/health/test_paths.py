@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from pretrainctl.health.paths import in_order, judge_paths
+from pretrainctl.health.paths import in_order, is_blind, judge_paths
 from pretrainctl.records.nodes import PathAnswer
 
 PATHS = ("/c/owner.json", "/d/a.bin", "/e/b.bin", "/d/a.idx", "/e/b.idx")
@@ -69,3 +69,12 @@ def test_a_look_that_does_not_come_back_is_one_nodes_fault_or_nobodys() -> None:
         assert "no answer to a look at /d/a.bin on n" in notes[0]
     many = judged(*[ALL] * 10, hung, hung, others=8)[0]
     assert list(many) == ["n11", "n12"], "two of twenty"
+
+
+def test_blind_is_who_does_not_see_what_another_sees() -> None:
+    absent, slow = PathAnswer("0"), PathAnswer(unknown="0-4")
+    assert is_blind("n1", 0, {"n1": absent, "n2": absent, "n3": ALL})
+    assert not is_blind("n1", 1, {"n1": absent, "n2": ALL})
+    assert not is_blind("n1", 0, {"n1": absent, "n2": absent, "n3": slow})
+    assert not is_blind("n1", 0, {"n1": slow, "n2": ALL})
+    assert not is_blind("n1", 0, {"n2": ALL})

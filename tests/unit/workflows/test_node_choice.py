@@ -132,18 +132,40 @@ def test_nodes_that_are_well_are_taken_the_batch_host_last(world: World) -> None
     assert all("peers" in answer.passed for answer in record.answers)
 
 
+def hidden(world: World, node: str, folder: str) -> str:
+    """What one node of the stand-in does: all are one machine, so what it does not see has another name in its list."""
+    return (
+        f"[ $SLURMD_NODENAME = {node} ] && cd {world.run}/attempts/0001/node-test && mkdir other && cp probe.py other"
+        f" && sed 's|/{folder}/|/nowhere/|g' paths.json >other/paths.json"
+        f' && set -- {sys.executable} other/probe.py "${{@:3}}"'
+    )
+
+
 def test_a_node_that_does_not_see_the_data_is_left_out_and_named(world: World) -> None:
-    # The stand-in's nodes are one machine: what one of them does not see has another name in its list.
-    blind = f"cd {world.run}/attempts/0001/node-test && mkdir other && cp probe.py other"
-    blind += " && sed 's|/more/|/nowhere/|g' paths.json >other/paths.json"
-    blind += f' && set -- {sys.executable} other/probe.py "${{@:3}}"'
-    choice = world.choose(f"[ $SLURMD_NODENAME = n3 ] && {blind}")
+    choice = world.choose(hidden(world, "n3", "more"))
     assert choice.usable() == ["n2", "n1"]
     words = f"paths: {world.folder}/more/a.bin and 1 more are not seen there, and on 2 other nodes"
     assert f"n3 is unfit ({words})" in world.told("nodes_tested")[0]
     record = codec.read(NodeTest, contract.attempt_dir(world.run, 1) / "node-test" / "result.json")
     names = ("checkpoints/owner.json", "data/a.bin", "more/a.bin", "data/a.idx", "more/a.idx")
     assert record.paths == tuple(str(world.folder / name) for name in names)
+
+
+def test_a_batch_host_that_does_not_see_the_checkpoints_opens_no_gate(world: World) -> None:
+    choice = world.choose(hidden(world, "n1", "checkpoints"))
+    assert choice.usable() == []
+    assert choice.lack(2) == "the batch host n1 does not see the checkpoints, and other nodes do"
+    assert choice.keep_off()
+    assert world.chain.asked == [("n1",)]
+    assert choice.take_unfit(3)
+    assert choice.usable() == ["n2", "n3", "n1"]
+
+
+@pytest.mark.parametrize(("node", "folder"), [("n1", "data"), ("n2", "checkpoints")])
+def test_another_node_without_them_or_a_batch_host_without_data_stops_nothing(
+    world: World, node: str, folder: str
+) -> None:
+    assert world.choose(hidden(world, node, folder)).usable() == [name for name in ("n2", "n3", "n1") if name != node]
 
 
 def test_data_that_no_node_sees_are_noted(world: World) -> None:
