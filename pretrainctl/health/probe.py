@@ -1,9 +1,9 @@
 """The quick test of one node: `python probe.py SECONDS GPUS HOST PORT` prints one line of JSON.
 
 It runs in the training Python, inside the container where there is one, which need not hold pretrainctl: so this file
-stands alone, on the standard library, and on torch where GPUs were asked for. Each check has a bound of its own, and
-runs beside the others, that of the GPUs in a process of its own: what hangs in a file system or a driver does not hide
-what the others found. The line is printed before SECONDS are over.
+stands alone, on the standard library, and on torch where GPUs were asked for; `paths.json` beside it lists what to look
+for. Each check has a bound of its own, and runs beside the others, that of the GPUs in a process of its own: what hangs
+in a file system or a driver does not hide what the others found. The line is printed before SECONDS are over.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import contextlib
 import json
 import operator
 import os
+import queue
 import select
 import shutil
 import signal
@@ -20,13 +21,16 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 from typing import Any
 
-__all__ = ["MARK", "Probe", "main"]
+__all__ = ["MARK", "PATHS", "Probe", "main"]
 
 MARK = "pretrainctl-node-test "
 """In front of the JSON, among what a container or a library prints."""
+PATHS = "paths.json"
+"""A list, the most telling first: not all may be looked at in time."""
 TOKEN_VARIABLE = "PRETRAINCTL_BEAT_TOKEN"  # noqa: S105 - the name of a variable
 
 _LEAST_FREE = {"shm": 32 << 20, "tmpdir": 64 << 20}
@@ -45,6 +49,11 @@ _REST = 1.0
 """Seconds to say at what the GPUs' process was."""
 _SHORT = 4.0
 """Seconds for a check that takes milliseconds where all is well."""
+_LOOKING = 8.0
+"""Seconds for all paths: a server of metadata that many nodes ask at once is slow, and no fault of a node."""
+_LOOKERS = 16
+_MOST_RANGES = 20
+"""srun cuts what comes as a line of more than 1024 bytes (its MAX_MSG_LEN)."""
 
 
 class Probe:
@@ -55,6 +64,7 @@ class Probe:
         self.passed: list[str] = []
         self.figures: dict[str, float] = {}
         self.notes: list[str] = []
+        self.paths: dict[str, object] | None = None
         self._seconds = seconds
         self._gpus = gpus
         self._peer = (host, port)
@@ -74,6 +84,7 @@ class Probe:
                 ("shm", lambda: self._folder("shm", "/dev/shm"), _SHORT),  # noqa: S108 - what NCCL uses
                 ("tmpdir", lambda: self._folder("tmpdir", os.environ.get("TMPDIR") or "/tmp"), _SHORT),  # noqa: S108
                 ("peers", self._reach, _SHORT),
+                ("paths", self._look_for_paths, self._seconds + _REST),
                 *((("gpu", gpus, self._seconds + _REST),) if gpus else ()),
             )
         ]
@@ -145,6 +156,17 @@ class Probe:
         self.figures["reach_seconds"] = round(time.monotonic() - begun, 6)
         return ""
 
+    def _look_for_paths(self) -> str | None:
+        """Which of the paths are seen here. Whose fault it is where one is not, the answers of all nodes say."""
+        try:
+            paths = json.loads(Path(__file__).with_name(PATHS).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        look = _Look(paths, min(self._seconds, _LOOKING))
+        self.paths = look.answer()
+        self.figures["paths_seconds"] = round(look.seconds, 6)
+        return None if self.paths["absent"] or self.paths["unknown"] else ""
+
     def _gpus_aside(self, deadline: float) -> Callable[[], str | None]:
         """Test the GPUs in a process beside this one: a library that is loaded, or a driver that hangs, stops all
         threads of its process."""
@@ -209,6 +231,73 @@ class Probe:
         return ""
 
 
+class _Look:
+    """A look for paths, some at a time, in threads that may hang; `absent` tells by number which were not seen."""
+
+    def __init__(self, paths: Sequence[str], bound: float) -> None:
+        self.absent: dict[int, bool] = {}
+        self._total = len(paths)
+        self._begun: dict[int, float] = {}
+        self._waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
+        begun = time.monotonic()
+        self._deadline = begun + bound
+        for number in range(len(paths)):
+            self._waiting.put(number)
+        lookers = [threading.Thread(target=self._work, args=(paths,), daemon=True) for _ in range(_LOOKERS)]
+        for looker in lookers:
+            looker.start()
+        for looker in lookers:
+            looker.join(max(0.0, self._deadline - time.monotonic()))
+        self.seconds = time.monotonic() - begun
+
+    def answer(self) -> dict[str, object]:
+        """Numbers of what is not there and of what is not known, as ranges, and one that did not answer."""
+        found, begun, now = dict(self.absent), dict(self._begun), time.monotonic()
+        absent, rest = _ranges({number for number, wrong in found.items() if wrong}, self._total)
+        unknown, more = _ranges({*(number for number in range(self._total) if number not in found), *rest}, self._total)
+        stuck = [number for number, since in begun.items() if number not in found and now - since > _SHORT]
+        unknown += f",{min(more)}-{max(more)}" if more else ""
+        return {"absent": absent, "unknown": unknown, "stuck": min(stuck, default=-1)}
+
+    def _work(self, paths: Sequence[str]) -> None:
+        with contextlib.suppress(queue.Empty):
+            while time.monotonic() < self._deadline:
+                number = self._waiting.get_nowait()
+                self._begun[number] = time.monotonic()
+                self.absent[number] = not _is_seen(Path(paths[number]))
+
+
+def _is_seen(path: Path) -> bool:
+    with contextlib.suppress(OSError):
+        path.stat()
+        return True
+    # An NFS client may remember that there was none: it asks anew where a folder is opened.
+    for folder in reversed(path.parents):
+        with contextlib.suppress(OSError):
+            os.close(os.open(folder, os.O_RDONLY | os.O_DIRECTORY))
+    with contextlib.suppress(OSError):
+        path.stat()
+        return True
+    return False
+
+
+def _ranges(numbers: Collection[int], total: int) -> tuple[str, Sequence[int]]:
+    """`0-3,7`, and, where they are too many for the line, all numbers from where it ends on."""
+    ends: list[list[int]] = []
+    for number in sorted(numbers):
+        if ends and ends[-1][1] == number - 1:
+            ends[-1][1] = number
+        elif len(ends) == _MOST_RANGES:
+            return _written(ends), range(number, total)
+        else:
+            ends.append([number, number])
+    return _written(ends), ()
+
+
+def _written(ends: Sequence[Sequence[int]]) -> str:
+    return ",".join(f"{first}-{last}" if last > first else str(first) for first, last in ends)
+
+
 def _left(row: int, column: int) -> int:
     return row * column % 7 + 1_000_003 * (row + 1)
 
@@ -250,6 +339,7 @@ def main(words: Sequence[str] = tuple(sys.argv[1:])) -> None:
         "passed": probe.passed,
         "figures": probe.figures,
         "notes": probe.notes,
+        "paths": probe.paths,
     }
     with contextlib.suppress(OSError):
         os.write(1, f"{MARK}{json.dumps(answer)}\n".encode())

@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 import re
 import statistics
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from pretrainctl.health import probe
+from pretrainctl.health.paths import judge_paths
 from pretrainctl.records import codec
 from pretrainctl.records.nodes import NodeAnswer, NodeTest
 
-__all__ = ["judge", "program", "read_answers", "read_broken"]
+__all__ = ["PATHS", "judge", "program", "read_answers", "read_broken"]
+
+PATHS = probe.PATHS
+"""The file of paths, beside the program."""
 
 _MOST_SKEW = 60.0
 """Seconds that a clock may be off: munge refuses what is 300 s old, and logs of ranks must be laid side by side."""
@@ -27,7 +32,9 @@ _FEW = 10
 """One node, or one of so many, may be without an answer by its own fault: more of them wait for the same thing."""
 _FEWEST = 3
 """Nodes that are needed for a comparison: of two, nothing says which is as it should be."""
-_BROKEN = re.compile(r"error: (\S+): tasks? [\d,-]+: Exited with exit code|failed on node (\S+?):")
+_BROKEN = re.compile(r"error: (\S+): tasks? [\d,-]+: Exited with exit code (\d+)|failed on node (\S+?):")
+_NO_PROGRAM = "2"
+"""Python's own exit code where the file that it is to run is not there."""
 
 
 def program() -> str:
@@ -49,9 +56,14 @@ def read_answers(text: str) -> dict[str, NodeAnswer]:
     return found
 
 
-def read_broken(text: str) -> frozenset[str]:
-    """Nodes of which srun says that the program failed, or could not be started, there."""
-    return frozenset(match[1] or match[2] for match in _BROKEN.finditer(text))
+def read_broken(text: str) -> dict[str, str]:
+    """Nodes of which srun says that the program failed, or could not be started, there, and what that says of them."""
+    return {
+        match[1] or match[3]: "the program of the node test, in the run folder, is not seen there"
+        if match[2] == _NO_PROGRAM
+        else "the node test failed there"
+        for match in _BROKEN.finditer(text)
+    }
 
 
 def judge(
@@ -60,16 +72,17 @@ def judge(
     *,
     host: str,
     window: tuple[float, float],
-    broken: Collection[str] = (),
+    broken: Mapping[str, str] = MappingProxyType({}),
     seconds: float = 0.0,
     timed_out: bool = False,
+    paths: Sequence[str] = (),
 ) -> NodeTest:
     """What the test of `nodes` found.
 
     A check that fails on all nodes where it was made says nothing of a node, and is noted; so is what nobody answered.
     A node without an answer is unfit where nearly all others answered, and it is `broken` or the test `timed_out`; else
     its state is unknown. `host` is the batch host, `window` the times (epoch s) on its clock between which all answers
-    were given, `seconds` how long the test took.
+    were given, `seconds` how long the test took, `paths` what each was to look for.
     """
     notes: list[str] = []
     failed = {node: dict(answers[node].failed) for node in nodes if node in answers}
@@ -85,11 +98,16 @@ def judge(
             notes.append(f"{check} fails on all {len(judges)} nodes that tell, so it is not the nodes: {words}")
             for node in made:
                 failed[node].pop(check, None)
+    looks = {node: seen for node in failed if (seen := answers[node].paths) is not None}
+    blind, said = judge_paths(paths, looks, others=len(nodes) - len(looks))
+    notes += said
+    for node, words in blind.items():
+        failed[node]["paths"] = words
     unfit = {node: f"{check}: {words}" for node, found in failed.items() for check, words in list(found.items())[:1]}
     silent = [node for node in nodes if node not in answers] if answers else []
     if len(silent) <= max(1, len(nodes) // _FEW):
         unfit |= {
-            node: "the node test failed there" if node in broken else f"no answer within {seconds:.0f} s"
+            node: broken.get(node, f"no answer within {seconds:.0f} s")
             for node in silent
             if node in broken or timed_out
         }
@@ -104,6 +122,7 @@ def judge(
         slow=_slow({node: answers[node] for node in nodes if node in answers and node not in unfit}),
         notes=tuple(notes),
         seconds=round(seconds, 3),
+        paths=tuple(paths),
     )
 
 

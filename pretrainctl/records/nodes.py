@@ -6,7 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = ["ExclusionEntry", "NodeAnswer", "NodeTest"]
+__all__ = ["ExclusionEntry", "NodeAnswer", "NodeTest", "PathAnswer"]
+
+
+@dataclass(frozen=True)
+class PathAnswer:
+    """Which of the test's `paths` one node sees: ranges of their numbers, from 0, such as `0-3,7`.
+
+    `absent` ones are not seen there, of `unknown` ones nothing is known, where a number is in both it is absent.
+    `stuck` is one at which the look did not come back, -1 for none.
+    """
+
+    absent: str = ""
+    unknown: str = ""
+    stuck: int = -1
 
 
 @dataclass(frozen=True)
@@ -14,7 +27,7 @@ class NodeAnswer:
     """What the test said on one node, as `health.probe` prints it.
 
     `failed` and `passed` are checks by name; of a failed one, why. `figures` are seconds of matmuls and what else was
-    measured. A check that is in none of both could not be made there.
+    measured. A check that is in none of both could not be made there. `paths` is None where none were looked for.
     """
 
     node: str
@@ -23,6 +36,7 @@ class NodeAnswer:
     passed: tuple[str, ...]
     figures: Mapping[str, float]
     notes: tuple[str, ...] = ()
+    paths: PathAnswer | None = None
 
 
 @dataclass(frozen=True)
@@ -30,6 +44,7 @@ class NodeTest:
     """`node-test/result.json` of an attempt: its nodes before it trained.
 
     `unfit` and `slow` say why by node, `notes` what was found and is laid on no node, `seconds` how long it took.
+    `paths` are those that each was asked for.
     """
 
     nodes: tuple[str, ...]
@@ -38,6 +53,7 @@ class NodeTest:
     slow: Mapping[str, str]
     notes: tuple[str, ...]
     seconds: float
+    paths: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from pretrainctl.runs.probe import probe_argv, read_probe
 from pretrainctl.runs.snapshot import digest
 
 __all__ = [
+    "NOT_THERE",
     "Gathering",
     "bundle_facts",
     "code_facts",
@@ -35,6 +36,8 @@ __all__ = [
     "sampled_digest",
 ]
 
+NOT_THERE = "the file is not there"
+"""Why nothing is known of it."""
 _BLOCK = 4096
 _BLOCKS = 32
 _TIMEOUT = 10.0
@@ -122,7 +125,7 @@ def _flatten(key: str, value: Any, facts: Facts) -> None:
 def data_facts(prefixes: Sequence[Path], known: Mapping[str, str]) -> tuple[Facts, dict[str, str]]:
     """Size, time and a sampled digest of each `.bin` and `.idx`; the digest of `known` where size and time are its.
 
-    That a file is not there is a fact, told as its size.
+    What is not there is unknown: on this host, a file system may not be mounted.
     """
     files = [prefix.with_name(prefix.name + suffix) for prefix in prefixes for suffix in (".bin", ".idx")]
     facts: Facts = {}
@@ -133,8 +136,7 @@ def data_facts(prefixes: Sequence[Path], known: Mapping[str, str]) -> tuple[Fact
             try:
                 facts.update(_file_facts(path, known))
             except (FileNotFoundError, NotADirectoryError):
-                facts[f"data.{path}.size"] = "is not there"
-                unknown.update({f"data.{path}.{name}": "the file is not there" for name in ("mtime", "digest")})
+                unknown[f"data.{path}"] = NOT_THERE
             except OSError as error:
                 unknown[f"data.{path}"] = error.strerror or str(error)
 

@@ -7,8 +7,10 @@ import contextlib
 import os
 
 from pretrainctl.records import codec
+from pretrainctl.records.lineage import Lineage
 from pretrainctl.records.run import Action, Decision
 from pretrainctl.recovery.consent import describe
+from pretrainctl.runs.lineage import NOT_THERE
 from pretrainctl.workflows.attempt.context import Attempt
 from pretrainctl.workflows.attempt.patience import MAY_PASS
 from pretrainctl.workflows.lineage import Trained, begin, difference, finish, lineage_file, trained_before
@@ -38,6 +40,7 @@ class LineageCheck:
         with contextlib.suppress(*MAY_PASS):
             now = finish(self._gathering, attempt.run, _PATIENCE)
             codec.write(lineage_file(attempt.run.path, attempt.number), now)
+            self._tell_missing(now)
             found = difference(attempt.run, self._trained, now)
             if not found.changes:
                 return None
@@ -52,3 +55,11 @@ class LineageCheck:
                 Action.STOP, f"{reason}; `pretrainctl resume --accept {attempt.run.record.name}` goes on with it"
             )
         return None
+
+    def _tell_missing(self, now: Lineage) -> None:
+        """Data that this host does not see are no change: the nodes that train may see them."""
+        missing = sorted(key.removeprefix("data.") for key, why in now.unknown.items() if why == NOT_THERE)
+        if missing:
+            what = f"{missing[0]} and {len(missing) - 1} more are" if len(missing) > 1 else f"{missing[0]} is"
+            host = self._attempt.record.host
+            self._attempt.event("note", f"{what} not there on {host}: no change of the data can be seen")

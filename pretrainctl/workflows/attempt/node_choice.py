@@ -8,7 +8,7 @@ from pretrainctl.slurm.nodes import fold
 from pretrainctl.workflows.attempt.chain import Chain
 from pretrainctl.workflows.attempt.context import Attempt
 from pretrainctl.workflows.attempt.node_listing import NODE_TEST, NodeListing
-from pretrainctl.workflows.attempt.node_test import NodesUnderTest
+from pretrainctl.workflows.attempt.node_test import NodesUnderTest, sees_no_checkpoints
 from pretrainctl.workflows.attempt.node_watch import NodeWatch
 
 __all__ = ["NodeChoice"]
@@ -26,6 +26,8 @@ class NodeChoice:
         self._left_out: set[str] = set()
         self._unfit: set[str] = set()
         self._slow: set[str] = set()
+        self._blind = False
+        """The batch host does not see the checkpoints: it would take the wrong one, or find none, and stop."""
 
     def start(self) -> None:
         """Start the test of all nodes, and return at once."""
@@ -38,6 +40,7 @@ class NodeChoice:
         if tested is None:
             return
         self._unfit, self._slow = set(tested.unfit), set(tested.slow)
+        self._blind = sees_no_checkpoints(self.attempt.record.host, tested)
         self._left_out |= self._unfit
         for node, why in tested.unfit.items():
             self.listing.add(node, NODE_TEST, why)
@@ -72,12 +75,17 @@ class NodeChoice:
         self.attempt.event("note", f"trains on {fold(sorted(self._unfit))} all the same: no other nodes are left")
         self._left_out -= self._unfit
         self._unfit.clear()
+        self._blind = False
         return True
 
     def lack(self, needed: int) -> str:
         """What is missing, in words."""
+        if self._blind:
+            return f"the batch host {self.attempt.record.host} does not see the checkpoints, and other nodes do"
         unfit = f"; unfit: {', '.join(sorted(self._unfit))}" if self._unfit else ""
         return f"{self.count()} healthy nodes are left, {needed} are needed{unfit}"
 
     def _healthy(self) -> list[str]:
+        if self._blind:
+            return []
         return [node for node in self.watch.healthy() if node not in self._left_out]

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from pretrainctl import process
 from pretrainctl.errors import PretrainctlError
+from pretrainctl.frameworks.checkpoint_owner import OWNER
 from pretrainctl.health import verdict
+from pretrainctl.health.paths import in_order, is_blind
 from pretrainctl.liveness.beat import TOKEN_VARIABLE
 from pretrainctl.records import codec, contract
 from pretrainctl.records.nodes import NodeAnswer, NodeTest
+from pretrainctl.records.token_index import bin_file, idx_file
 from pretrainctl.slurm import nodes as node_names
 from pretrainctl.slurm import steps
 from pretrainctl.slurm.environment import step_environment
 from pretrainctl.workflows.attempt.context import Attempt
 from pretrainctl.workflows.attempt.node_watch import NodeWatch
+from pretrainctl.workflows.attempt.patience import MAY_PASS
+from pretrainctl.workflows.training_data import sources_of
 
-__all__ = ["NodesUnderTest"]
+__all__ = ["NodesUnderTest", "sees_no_checkpoints"]
 
 _STARTING = 4.0
 """Seconds of the whole that starting the program on the nodes may take; it has the rest for its checks."""
@@ -35,6 +42,7 @@ class NodesUnderTest:
         self.watch = watch
         self._rule = attempt.launch.node_test
         self._folder = contract.attempt_dir(attempt.run.path, attempt.number) / "node-test"
+        self._paths: tuple[str, ...] = ()
         self._child: process.Child | None = None
         self._begun = 0.0
         self._began = 0.0
@@ -51,6 +59,8 @@ class NodesUnderTest:
             self._folder.mkdir(parents=True, exist_ok=True)
             program = self._folder / "probe.py"
             program.write_text(verdict.program(), encoding="utf-8")
+            self._paths = _needed_paths(self.attempt)
+            (self._folder / verdict.PATHS).write_text(json.dumps(self._paths), encoding="utf-8")
             with (self._folder / "srun.log").open("ab") as log:
                 self._child = process.start(
                     steps.test_argv(
@@ -80,7 +90,7 @@ class NodesUnderTest:
             before, text = text, self._said()
             if text != before:
                 answers, broken = verdict.read_answers(text), verdict.read_broken(text)
-            waited_for = set(self.attempt.record.nodes) - set(answers) - set(self.watch.dead) - broken
+            waited_for = set(self.attempt.record.nodes) - set(answers) - set(self.watch.dead) - set(broken)
             over = time.monotonic() > deadline
             signals = self.attempt.signals
             if not waited_for or ended or over or signals.terminated or signals.time_limit_near:
@@ -102,7 +112,7 @@ class NodesUnderTest:
         except OSError:
             return ""
 
-    def _judge(self, answers: Mapping[str, NodeAnswer], broken: Collection[str], *, timed_out: bool) -> NodeTest:
+    def _judge(self, answers: Mapping[str, NodeAnswer], broken: Mapping[str, str], *, timed_out: bool) -> NodeTest:
         record = self.attempt.record
         found = verdict.judge(
             [node for node in record.nodes if node not in self.watch.dead],
@@ -112,11 +122,30 @@ class NodesUnderTest:
             broken=broken,
             seconds=time.monotonic() - self._begun,
             timed_out=timed_out,
+            paths=self._paths,
         )
         with contextlib.suppress(OSError):
             codec.write(self._folder / "result.json", found)
         self.attempt.event("nodes_tested", _words(found), _figures(found))
         return found
+
+
+def sees_no_checkpoints(node: str, found: NodeTest) -> bool:
+    """Whether a node is unfit and does not see the checkpoints, the first of the paths, which another one sees."""
+    looks = {answer.node: answer.paths for answer in found.answers if answer.paths is not None}
+    return node in found.unfit and is_blind(node, 0, looks)
+
+
+def _needed_paths(attempt: Attempt) -> tuple[str, ...]:
+    """What a node must see to train: the checkpoints, by the file that each directory of a launch has, and the data.
+
+    That it sees the run folder is proved by the test, whose program lies there.
+    """
+    sources: Sequence[Path] = ()
+    with contextlib.suppress(*MAY_PASS):
+        sources = sources_of(attempt.run.planned().recipe)
+    files = [file(prefix) for prefix in sources for file in (bin_file, idx_file)]
+    return in_order([str(path) for path in (attempt.launch.checkpoint.directory / OWNER, *files)])
 
 
 def _words(found: NodeTest) -> str:

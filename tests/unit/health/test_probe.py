@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from pretrainctl.health import verdict
 from pretrainctl.liveness.beat import TOKEN_VARIABLE
 from pretrainctl.liveness.listener import Listener
 from pretrainctl.records.launch import LivenessRule
-from pretrainctl.records.nodes import NodeAnswer
+from pretrainctl.records.nodes import NodeAnswer, PathAnswer
 
 FAKE_TORCH = """\
 import time
@@ -143,3 +144,46 @@ def test_lines_that_are_no_whole_answer_are_none() -> None:
     whole = {"node": "gn001", "time": 1.0, "failed": {}, "passed": [], "figures": {}, "notes": []}
     text = f"1: pretrainctl-node-test {json.dumps(whole)}\n2: pretrainctl-node-test {{'node'\nsrun: error: x\n"
     assert list(verdict.read_answers(text)) == ["gn001"]
+
+
+def test_paths_are_told_by_their_numbers(listener: Listener, tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    there.touch()
+    names = [str(there), *(str(tmp_path / "gone" / str(number)) for number in range(3)), str(there), "/nowhere"]
+    (tmp_path / "paths.json").write_text(json.dumps(names))
+    answer = ask(listener, tmp_path, options=("-S", "-I"))
+    assert answer.paths == PathAnswer("1-3,5")
+    assert set(answer.passed) == {"matmul", "shm", "tmpdir", "peers"}
+    (tmp_path / "paths.json").write_text(json.dumps([str(there)] * 1000))
+    answer = ask(listener, tmp_path)
+    assert (answer.paths, "paths" in answer.passed) == (PathAnswer(), True)
+    assert answer.failed == {}
+
+
+def test_a_mount_that_hangs_hides_nothing_of_the_rest(listener: Listener, tmp_path: Path) -> None:
+    """A stand-in for pathlib's stat, which hangs in the names of one folder."""
+    hung = [str(tmp_path / "hung" / str(number)) for number in range(15)]
+    (tmp_path / "paths.json").write_text(json.dumps([*hung, str(tmp_path), "/nowhere"]))
+    (tmp_path / "sitecustomize.py").write_text(
+        "import pathlib, time\n"
+        "stat = pathlib.Path.stat\n"
+        "pathlib.Path.stat = lambda path: time.sleep(600) if path.parent.name == 'hung' else stat(path)\n"
+    )
+    begun = time.monotonic()
+    answer = ask(listener, tmp_path, seconds=5, PYTHONPATH=str(tmp_path))
+    assert time.monotonic() - begun < 10
+    assert answer.paths == PathAnswer(absent="16", unknown="0-14", stuck=0)
+    assert (answer.failed, set(answer.passed)) == ({}, {"matmul", "shm", "tmpdir", "peers"})
+    soon = ask(listener, tmp_path, seconds=1, PYTHONPATH=str(tmp_path))
+    assert soon.paths == PathAnswer(absent="16", unknown="0-14"), "slow is not stuck"
+
+
+def test_an_answer_of_many_ranges_stays_a_short_line(listener: Listener, tmp_path: Path) -> None:
+    """srun gives a line in parts where it is longer than 1024 bytes."""
+    names = [str(tmp_path) if number % 2 else f"/nowhere/{number}" for number in range(2000)]
+    (tmp_path / "paths.json").write_text(json.dumps(names))
+    answer = ask(listener, tmp_path)
+    assert answer.paths is not None
+    assert answer.paths.absent == ",".join(str(number) for number in range(0, 40, 2))
+    assert answer.paths.unknown == "40-1999"
+    assert len(json.dumps(dataclasses.asdict(answer))) < 900

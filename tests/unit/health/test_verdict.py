@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pretrainctl.health.verdict import judge, read_broken
-from pretrainctl.records.nodes import NodeAnswer, NodeTest
+from pretrainctl.records.nodes import NodeAnswer, NodeTest, PathAnswer
 
 NODES = ("n1", "n2", "n3", "n4")
 
@@ -57,11 +57,11 @@ def test_a_node_without_an_answer() -> None:
     assert silent.unfit == {"n4": "no answer within 20 s"}
     aborted = judged(*well("n1", "n2", "n3"))
     assert (aborted.unfit, aborted.notes) == ({}, ("nothing is known of 1 of 4 nodes: they gave no answer",))
-    broken = judged(*well("n1", "n2", "n3"), broken={"n4"})
-    assert broken.unfit == {"n4": "the node test failed there"}
-    several = judged(*well("n1", "n2"), broken={"n4"}, timed_out=True)
+    broken = judged(*well("n1", "n2", "n3"), broken={"n4": "it failed"})
+    assert broken.unfit == {"n4": "it failed"}
+    several = judged(*well("n1", "n2"), broken={"n4": "it failed"}, timed_out=True)
     assert (several.unfit, several.notes) == ({}, ("nothing is known of 2 of 4 nodes: they gave no answer",))
-    nobody = judged(timed_out=True, broken=set(NODES))
+    nobody = judged(timed_out=True, broken=dict.fromkeys(NODES, "it failed"))
     assert (nobody.unfit, nobody.notes) == ({}, ("nothing is known of 4 of 4 nodes: they gave no answer",))
 
 
@@ -72,7 +72,12 @@ def test_srun_names_the_nodes_where_the_program_fails() -> None:
         "srun: error: Task launch for StepId=1.0 failed on node gn005: Communication connection failure\n"
         "srun: error: gn001: task 0: Killed\n"
     )
-    assert read_broken(said) == {"gn003", "gn004", "gn005"}
+    failed = "the node test failed there"
+    assert read_broken(said) == {
+        "gn003": "the program of the node test, in the run folder, is not seen there",
+        "gn004": failed,
+        "gn005": failed,
+    }
 
 
 @pytest.mark.parametrize(
@@ -102,3 +107,11 @@ def test_slow_gpus_and_too_few_to_compare() -> None:
 def test_an_unfit_node_is_not_compared() -> None:
     found = judged(*well("n1", "n2", "n3"), answer("n4", failed={"shm": "no"}, matmul_seconds=9.0))
     assert (list(found.unfit), found.slow) == (["n4"], {})
+
+
+def test_a_path_that_the_others_see_makes_a_node_unfit() -> None:
+    blind = NodeAnswer("n4", 105.0, {}, (), {"matmul_seconds": 9.0}, paths=PathAnswer(absent="1"))
+    seeing = [NodeAnswer(node, 105.0, {}, ("paths",), {}, paths=PathAnswer()) for node in ("n1", "n2")]
+    found = judged(*seeing, *well("n3"), blind, paths=("/run/owner.json", "/data/a.bin"))
+    assert found.unfit == {"n4": "paths: /data/a.bin is not seen there, and on 2 other nodes"}
+    assert (found.slow, found.notes, found.paths) == ({}, (), ("/run/owner.json", "/data/a.bin"))

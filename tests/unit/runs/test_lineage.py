@@ -16,7 +16,15 @@ import pytest
 from pretrainctl.records.lineage import Lineage
 from pretrainctl.recovery.consent import compare
 from pretrainctl.runs import lineage
-from pretrainctl.runs.lineage import Gathering, bundle_facts, code_facts, data_facts, python_facts, sampled_digest
+from pretrainctl.runs.lineage import (
+    NOT_THERE,
+    Gathering,
+    bundle_facts,
+    code_facts,
+    data_facts,
+    python_facts,
+    sampled_digest,
+)
 
 SCRIPT = "#!/bin/bash\n# a\n#SBATCH --time=0-01:00:00\n#SBATCH --exclusive\n\nmodule load a\n"
 
@@ -83,13 +91,20 @@ def test_data_that_cannot_be_looked_at_are_unknown(tmp_path: Path) -> None:
     assert f"data.{tmp_path}/a.bin.size" in facts
 
 
-def test_that_data_are_not_there_is_a_fact(tmp_path: Path) -> None:
+def test_data_that_are_not_there_are_unknown_and_no_change(tmp_path: Path) -> None:
     for suffix in (".bin", ".idx"):
         write(tmp_path / f"a{suffix}", b"data")
     before = Lineage(*data_facts([tmp_path / "a"], {}))
     (tmp_path / "a.bin").unlink()
     now = Lineage(*data_facts([tmp_path / "a"], before.facts))
-    assert [str(change) for change in compare(before, now)] == [f"data.{tmp_path}/a.bin.size 4 -> is not there"]
+    assert now.unknown == {f"data.{tmp_path}/a.bin": NOT_THERE}
+    assert compare(before, now) == []
+    write(tmp_path / "a.idx", b"other")
+    now = Lineage(*data_facts([tmp_path / "a"], before.facts))
+    assert {change.key for change in compare(before, now) if change.alters} == {
+        f"data.{tmp_path}/a.idx.digest",
+        f"data.{tmp_path}/a.idx.size",
+    }
 
 
 def test_a_terabyte_is_sampled_in_no_time(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,9 +28,10 @@ class Begun:
 
     def __init__(self, run: RunFolder, number: int) -> None:
         self.run, self.number, self.launch = run, number, run.launch()
+        self.record = SimpleNamespace(host="node01")
 
-    def event(self, kind: Any, message: str, data: dict[str, Any]) -> None:
-        ledger.append(self.run.path, kind, message, attempt=self.number, data=data)
+    def event(self, kind: Any, message: str, data: dict[str, Any] | None = None) -> None:
+        ledger.append(self.run.path, kind, message, attempt=self.number, data=data or {})
 
 
 @pytest.fixture
@@ -110,15 +112,21 @@ def test_rewritten_data_stop_and_touched_data_do_not(run: RunFolder, attempt: Ca
     assert f"data.{data}.digest" in attempt(3).reason
 
 
-def test_data_that_are_away_stop_before_the_program_is_started(run: RunFolder, attempt: Callable[..., Any]) -> None:
+def test_data_that_this_host_does_not_see_are_noted_and_no_change(run: RunFolder, attempt: Callable[..., Any]) -> None:
     attempt(1)
     data = Path(run.record.recipe["data"]["sources"][0]["prefix"] + ".bin")
     kept = data.rename(data.with_suffix(".away"))
-    assert f"data.{data}.size 4 -> is not there" in attempt(2).reason
+    assert attempt(2) is None
+    (note,) = ledger.read_events(run.path, 2)
+    assert (note.kind, note.message) == ("note", f"{data} is not there on node01: no change of the data can be seen")
+    assert compare_to_trained(run, run.launch()) == ((), ())
     kept.rename(data)
-    assert attempt(3) is None, "they are the same again"
+    assert attempt(3) is None
+    assert ledger.read_events(run.path, 3) == [], "they are the same again"
+    data.unlink()
+    assert attempt(4) is None
     data.write_bytes(b"atad")
-    assert attempt(4).action is Action.STOP
+    assert f"not what attempt 4 trained with: data.{data}.digest" in attempt(5).reason, "held against attempt 3's"
 
 
 def test_harmless_changes_pass_and_are_noted(run: RunFolder, attempt: Callable[..., Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -78,7 +79,13 @@ class World:
         self.folder = folder
         self.run = folder / "runs" / "a"
         (self.run / "attempts" / "0001" / "events").mkdir(parents=True)
-        codec.write(self.run / "run.json", RunRecord("a", "a", "a-1", "c", 0.0, "me", {}, {}, {}, slurm_cluster="s"))
+        recipe = {"data": {"sources": [{"prefix": str(folder / "data" / "a")}, {"prefix": str(folder / "more" / "a")}]}}
+        codec.write(
+            self.run / "run.json", RunRecord("a", "a", "a-1", "c", 0.0, "me", recipe, {}, {}, slurm_cluster="s")
+        )
+        for name in ("checkpoints/owner.json", "data/a.bin", "data/a.idx", "more/a.bin", "more/a.idx"):
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).touch()
         self.chain = Chain()
         self.choices: list[NodeChoice] = []
         self.listener = Listener(LivenessRule(), bind="127.0.0.1")
@@ -89,7 +96,10 @@ class World:
         (self.folder / "srun").write_text(SRUN.replace("{inside}", inside))
         (self.folder / "srun").chmod(0o755)
         launch = SimpleNamespace(
-            node_test=NodeTestRule(seconds, 0, sys.executable), container=(), address=AddressRule("localhost")
+            node_test=NodeTestRule(seconds, 0, sys.executable),
+            container=(),
+            address=AddressRule("localhost"),
+            checkpoint=SimpleNamespace(directory=self.folder / "checkpoints"),
         )
         record = AttemptRecord(1, 7, 0, "n1", 1, NODES, 0.0)
         attempt = Attempt(RunFolder(self.run), launch, record, SimpleNamespace(jobs=lambda _ids: {}), Signals())  # type: ignore[arg-type]
@@ -120,6 +130,49 @@ def test_nodes_that_are_well_are_taken_the_batch_host_last(world: World) -> None
     record = codec.read(NodeTest, contract.attempt_dir(world.run, 1) / "node-test" / "result.json")
     assert [answer.node for answer in record.answers] == list(NODES)
     assert all("peers" in answer.passed for answer in record.answers)
+
+
+def hidden(world: World, node: str, folder: str) -> str:
+    """What one node of the stand-in does: all are one machine, so what it does not see has another name in its list."""
+    return (
+        f"[ $SLURMD_NODENAME = {node} ] && cd {world.run}/attempts/0001/node-test && mkdir other && cp probe.py other"
+        f" && sed 's|/{folder}/|/nowhere/|g' paths.json >other/paths.json"
+        f' && set -- {sys.executable} other/probe.py "${{@:3}}"'
+    )
+
+
+def test_a_node_that_does_not_see_the_data_is_left_out_and_named(world: World) -> None:
+    choice = world.choose(hidden(world, "n3", "more"))
+    assert choice.usable() == ["n2", "n1"]
+    words = f"paths: {world.folder}/more/a.bin and 1 more are not seen there, and on 2 other nodes"
+    assert f"n3 is unfit ({words})" in world.told("nodes_tested")[0]
+    record = codec.read(NodeTest, contract.attempt_dir(world.run, 1) / "node-test" / "result.json")
+    names = ("checkpoints/owner.json", "data/a.bin", "more/a.bin", "data/a.idx", "more/a.idx")
+    assert record.paths == tuple(str(world.folder / name) for name in names)
+
+
+def test_a_batch_host_that_does_not_see_the_checkpoints_opens_no_gate(world: World) -> None:
+    choice = world.choose(hidden(world, "n1", "checkpoints"))
+    assert choice.usable() == []
+    assert choice.lack(2) == "the batch host n1 does not see the checkpoints, and other nodes do"
+    assert choice.keep_off()
+    assert world.chain.asked == [("n1",)]
+    assert choice.take_unfit(3)
+    assert choice.usable() == ["n2", "n3", "n1"]
+
+
+@pytest.mark.parametrize(("node", "folder"), [("n1", "data"), ("n2", "checkpoints")])
+def test_another_node_without_them_or_a_batch_host_without_data_stops_nothing(
+    world: World, node: str, folder: str
+) -> None:
+    assert world.choose(hidden(world, node, folder)).usable() == [name for name in ("n2", "n3", "n1") if name != node]
+
+
+def test_data_that_no_node_sees_are_noted(world: World) -> None:
+    shutil.rmtree(world.folder / "data")
+    assert world.choose().usable() == ["n2", "n3", "n1"]
+    words = f"{world.folder}/data/a.bin and 1 more are seen on none of the 3 nodes that tell, so it is not the nodes"
+    assert world.told("nodes_tested")[0].endswith(words)
 
 
 def test_an_unfit_node_is_left_out_and_listed(world: World) -> None:
