@@ -8,25 +8,19 @@ second, is idle again, and gets the next.
 
 from __future__ import annotations
 
-import contextlib
-import getpass
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from pretrainctl.errors import MissingError, PretrainctlError, SlurmError
+from pretrainctl.errors import MissingError, SlurmError
 from pretrainctl.records.job import Job, JobClass
-from pretrainctl.records.nodes import ExclusionEntry
 from pretrainctl.records.run import AttemptRecord, Event
 from pretrainctl.recovery.policies import FailureClass
-from pretrainctl.runs import ledger
 from pretrainctl.runs.folder import RunFolder
 from pretrainctl.runs.state import RunState
 from pretrainctl.slurm.client import Slurm
 from pretrainctl.slurm.sinfo import NodeCondition, NodeState
 from pretrainctl.units import show_duration
-from pretrainctl.workflows.exclusions import add_found, list_of
 from pretrainctl.workflows.reach import reach
 
 __all__ = [
@@ -38,7 +32,6 @@ __all__ = [
     "judge_running",
     "known",
     "tell_ended",
-    "write_down",
 ]
 
 _BOOT_FAILURE, _NODE_FAILURE = FailureClass.BOOT_FAILURE.value, FailureClass.NODE_FAILURE.value
@@ -50,8 +43,6 @@ _BEGINS_WITHIN = 900.0
 from a loaded file system take minutes."""
 _PROLOG_WITHIN = 300.0
 """Seconds that a prolog, which may test the node, has had to fail in."""
-_UNSURE_FOR = 2 * 3600.0
-"""Seconds that other jobs keep off a node which is only suspected: the run's own Python may be what is missing."""
 _OUT_OF_SERVICE = {NodeCondition.DRAINING, NodeCondition.DRAINED, NodeCondition.DOWN, NodeCondition.NOT_RESPONDING}
 _NO_LOSS = {JobClass.PREEMPTED, JobClass.REQUEUED, JobClass.ELSEWHERE, JobClass.UNKNOWN}
 """Ends that say nothing of the job's nodes, or of which Slurm does not know enough."""
@@ -160,46 +151,6 @@ def known(event: Event) -> LostJob:
     confidence: Literal["high", "low"] = "high" if event.data.get("confidence") == "high" else "low"
     kind = event.data["class"] if event.data["class"] in set(FailureClass) else _BOOT_FAILURE
     return LostJob(event.data["job_id"], kind, tuple(event.data["nodes"]), event.message, confidence)
-
-
-def write_down(run: RunFolder, slurm: Slurm, lost: LostJob, *, alive: bool = False) -> None:
-    """Say so in the ledger, first and once, cancel the job where it is `alive`, and list its nodes.
-
-    The event tells our own cancel from that of a person.
-    """
-    data = {
-        "job_id": lost.job_id,
-        "class": lost.failure_class,
-        "nodes": list(lost.nodes),
-        "confidence": lost.confidence,
-    }
-    told = any(e.kind == "job_lost" and e.data["job_id"] == lost.job_id for e in ledger.read_events(run.path, 0))
-    if not told:
-        ledger.append(run.path, "job_lost", lost.message, data=data)
-    if alive:
-        slurm.cancel([lost.job_id])
-    for node in () if told else lost.nodes:
-        # Where it cannot be listed, the next job matters more.
-        with contextlib.suppress(OSError, PretrainctlError, ValueError):
-            add_found(list_of(run), _entry(run, lost, node))
-
-
-def _entry(run: RunFolder, lost: LostJob, node: str) -> ExclusionEntry:
-    nodes, now = list_of(run), time.time()
-    return ExclusionEntry(
-        kind="exclude",
-        cluster=nodes.cluster,
-        slurm_cluster=nodes.slurm_cluster,
-        node=node,
-        cause=lost.failure_class,
-        reason=lost.message,
-        user=getpass.getuser(),
-        time=now,
-        expires=now + _UNSURE_FOR if lost.confidence == "low" else 0.0,
-        confidence=lost.confidence,
-        run=run.record.name,
-        job_id=lost.job_id,
-    )
 
 
 def tell_ended(run: RunFolder, state: RunState, jobs: Mapping[int, Job]) -> tuple[str, ...]:

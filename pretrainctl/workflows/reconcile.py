@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import getpass
+import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from pretrainctl.errors import PretrainctlError, RunError, SlurmError
 from pretrainctl.records.job import Job
 from pretrainctl.records.launch import Launch
+from pretrainctl.records.nodes import ExclusionEntry
 from pretrainctl.records.run import Action, AttemptRecord, EventKind
 from pretrainctl.recovery.policies import FailureClass
 from pretrainctl.runs import folder, ledger
@@ -19,16 +22,18 @@ from pretrainctl.runs.state import RunState, fold
 from pretrainctl.slurm.client import Slurm
 from pretrainctl.workflows.attempt.witness import end_headless_job
 from pretrainctl.workflows.control import Outcome
-from pretrainctl.workflows.exclusions import push, release
+from pretrainctl.workflows.exclusions import add_found, list_of, push, release
 from pretrainctl.workflows.launch import queue_jobs
 from pretrainctl.workflows.look_back import look_back
-from pretrainctl.workflows.lost_jobs import MOST_LOST, LostJob, find_ended, gone_host, judge_running, known, write_down
+from pretrainctl.workflows.lost_jobs import MOST_LOST, LostJob, find_ended, gone_host, judge_running, known
 from pretrainctl.workflows.reach import reach_own
 
 __all__ = ["Look", "reconcile"]
 
 _HELD_FOR_NODES = "BadConstraints"
 """Slurm's reason for a job that fits no nodes: one of ours avoided too many."""
+_UNSURE_FOR = 2 * 3600.0
+"""Seconds that other jobs keep off a node which is only suspected: the run's own Python may be what is missing."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +119,7 @@ def _reconcile_one(run: RunFolder, slurm: Slurm, jobs: Sequence[Job] | None) -> 
         ledger.append(run.path, "submitted", f"found job {job_id} by its name", data={"job_id": job_id})
     lost = [found for job in jobs if job.is_running and (found := judge_running(run, state, job)) is not None]
     for one in lost:
-        write_down(run, slurm, one, alive=True)
+        _write_down(run, slurm, one, alive=True)
     jobs = [job for job in jobs if job.job_id not in {one.job_id for one in lost}]
     state = fold(ledger.read_events(run.path))
     if state.finished is not None or state.stopped is not None:
@@ -167,7 +172,7 @@ def _carry_on(run: RunFolder, state: RunState, slurm: Slurm, jobs: Sequence[Job]
     launch = run.launch()
     ended, cancelled = _ended_without_attempt(state, slurm, {*queued, *running})
     for one in ended:
-        write_down(run, slurm, one)
+        _write_down(run, slurm, one)
     if queued or running:
         freed = _free_held(run, slurm, jobs)
         push(run, slurm, [job.job_id for job in jobs if job.is_waiting and job.reason != _HELD_FOR_NODES])
@@ -215,6 +220,46 @@ def _ended_without_attempt(state: RunState, slurm: Slurm, in_queue: Collection[i
         return [], []
     lost, cancelled = find_ended(state, slurm.jobs(gone), lambda: slurm)
     return lost, [job.job_id for job in cancelled]
+
+
+def _write_down(run: RunFolder, slurm: Slurm, lost: LostJob, *, alive: bool = False) -> None:
+    """Say so in the ledger, first and once, cancel the job where it is `alive`, and list its nodes.
+
+    The event tells our own cancel from that of a person.
+    """
+    data = {
+        "job_id": lost.job_id,
+        "class": lost.failure_class,
+        "nodes": list(lost.nodes),
+        "confidence": lost.confidence,
+    }
+    told = any(e.kind == "job_lost" and e.data["job_id"] == lost.job_id for e in ledger.read_events(run.path, 0))
+    if not told:
+        ledger.append(run.path, "job_lost", lost.message, data=data)
+    if alive:
+        slurm.cancel([lost.job_id])
+    for node in () if told else lost.nodes:
+        # Where it cannot be listed, the next job matters more.
+        with contextlib.suppress(OSError, PretrainctlError, ValueError):
+            add_found(list_of(run), _entry(run, lost, node))
+
+
+def _entry(run: RunFolder, lost: LostJob, node: str) -> ExclusionEntry:
+    nodes, now = list_of(run), time.time()
+    return ExclusionEntry(
+        kind="exclude",
+        cluster=nodes.cluster,
+        slurm_cluster=nodes.slurm_cluster,
+        node=node,
+        cause=lost.failure_class,
+        reason=lost.message,
+        user=getpass.getuser(),
+        time=now,
+        expires=now + _UNSURE_FOR if lost.confidence == "low" else 0.0,
+        confidence=lost.confidence,
+        run=run.record.name,
+        job_id=lost.job_id,
+    )
 
 
 def _give_up(run: RunFolder, launch: Launch, lost: Sequence[LostJob]) -> Outcome:

@@ -17,7 +17,7 @@ from pretrainctl.runs.state import fold
 from pretrainctl.slurm.sinfo import NodeState, parse_sinfo
 from pretrainctl.slurm.states import read_state
 from pretrainctl.workflows import case as case_module
-from pretrainctl.workflows import doctor, reconcile, status
+from pretrainctl.workflows import doctor, lost_jobs, reconcile, status
 from pretrainctl.workflows.doctor import examine_run
 from pretrainctl.workflows.exclusions import list_of
 from pretrainctl.workflows.reconcile import reconcile as look
@@ -100,7 +100,8 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.C
         root / "a" / "run.json",
         RunRecord("a", "a", "a-1", "sandbox", 0.0, getpass.getuser(), {}, {}, {}, slurm_cluster="here"),
     )
-    for module, name in ((case_module, "reach"), (doctor, "reach"), (status, "reach"), (reconcile, "reach_own")):
+    reached = [(module, "reach") for module in (case_module, doctor, status, lost_jobs)]
+    for module, name in (*reached, (reconcile, "reach_own")):
         monkeypatch.setattr(module, name, lambda _run: slurm)
     ledger.append(root / "a", "submitted", "submitted job 7", data={"job_id": 7})
     return root / "a"

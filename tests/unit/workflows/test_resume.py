@@ -99,10 +99,10 @@ def test_a_value_that_cannot_be(run: RunFolder) -> None:
 
 
 def test_node_hours_that_are_used_up(run: RunFolder) -> None:
-    ledger.append(run.path, "attempt_ended", "", attempt=1)  # it began in 1970
+    ledger.append(run.path, "attempt_ended", "", attempt=1)
     control.resume(str(run.path), set_values=["recovery.node_hours=1e9"])
-    with pytest.raises(RunError, match=r"stays stopped: .* node-hours are used, and the recipe allows 1 \(recovery"):
-        control.resume(str(run.path), set_values=["recovery.node_hours=1"])
+    with pytest.raises(RunError, match=r"stays stopped: .* node-hours are used, and the recipe allows 1e-12 \(rec"):
+        control.resume(str(run.path), set_values=["recovery.node_hours=1e-12"])
 
 
 def test_slurm_that_refuses_leaves_a_stopped_run(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
