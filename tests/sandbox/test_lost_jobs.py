@@ -64,7 +64,7 @@ def test_a_job_that_lost_its_batch_host_before_the_claim_is_ended(site: Site, sa
     # As Slurm does by itself when the node has not answered for long.
     site.slurm("scontrol", "update", f"nodename={host}", "state=down", "reason=dead")
     shown = run.status()
-    assert (shown["phase"], len(shown["nodes"])) == ("running", 1), "--no-kill keeps the job"
+    assert (shown["phase"], len(shown["nodes"])) == ("starting", 1), "--no-kill keeps the job"
     assert f"has lost its batch host {host} (before an attempt began)" in shown["warnings"][0]
     assert not run.events("claimed")
     said = site.command("reconcile", run.name)
@@ -88,6 +88,22 @@ def test_a_prolog_that_fails_is_no_cancel(site: Site, prolog: Path) -> None:
     assert f"the prolog failed on {host} (Slurm: Prolog error)" in said.stdout, said.stdout + said.stderr
     assert entries(site)[host] == "boot_failure"
     goes_on(site, run, host)
+
+
+def test_where_a_prolog_ends_the_chained_job_the_one_after_it_goes_on(
+    site: Site, sandbox: Sandbox, prolog: Path
+) -> None:
+    run = site.launch("bad-prolog-later", steps=400, sets=["chain.jobs=3", "checkpoint.every_steps=10"])
+    run.wait_for_step(23)
+    first, *queued = (event.data["job_id"] for event in (*run.events("submitted"), *run.events("chained")))
+    assert len(queued) == 2
+    prolog.write_text(f"mv {prolog} {prolog}.done && exit 1\n")
+    host = run.events("claimed")[0].message.split()[-1]
+    sandbox.kill_node(next(node for node in run.events("restart_started")[0].data["nodes"] if node != host))
+    run.wait_for_finish()
+    assert [event.data["job_id"] for event in run.events("claimed")] == [first, queued[1]], run.story()
+    assert run.first_step_of(2) == run.events("checkpoint_gate")[1].data["resume_step"] + 1
+    run.wait_for_an_empty_queue()
 
 
 def test_a_person_s_scancel_before_the_claim_is_a_stop(site: Site, prolog: Path) -> None:
