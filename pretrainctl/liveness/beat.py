@@ -40,6 +40,9 @@ How = Literal["closed", "silent"]
 _RETRY = 0.2
 _LOOKING = 0.05
 """Seconds between two looks for an answer that is being made."""
+_AGAIN = 20.0
+"""Seconds after which a loss that lasts is told anew: who looked may have met a stranger's answer on the port, or a
+state of the job that has passed."""
 _LONGEST_SEND = 5.0
 _ENDING = 3.0
 """Seconds after which a closed connection is a loss: a job that ends takes its beats away sooner."""
@@ -48,9 +51,10 @@ _ENDING = 3.0
 class Beat:
     """One node's beats to the attempt at `host`:`port`, each `interval` seconds.
 
-    `on_lost` is called once a loss, with how: `closed` when nothing was to be reached for a few seconds, `silent` when
-    it took connections and answered none for one and a half times `silent_after` seconds; the direct try that follows
-    makes it twice. `busy` says whether to stay all the same.
+    `on_lost` is called at a loss, and now and then while it lasts, with how: `closed` when nothing was to be reached
+    for a few seconds, `silent` when it took connections and answered none for one and a half times `silent_after`
+    seconds; the direct try that follows makes it twice. `busy` says whether one who was told is at work: then it is not
+    told again, and the beats stay.
     `look` makes the answer to a question in a thread of its own: the beats go on meanwhile.
     """
 
@@ -77,7 +81,7 @@ class Beat:
         self._open_questions = 0
         self._answers: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._heard = self._looked = time.monotonic()
-        self._told = False
+        self._told: float | None = None
 
     def run(self) -> None:
         """Beat until the attempt says goodbye, or PATIENCE is at its end."""
@@ -91,7 +95,7 @@ class Beat:
             time.sleep(_RETRY)
 
     def _connect(self) -> socket.socket:
-        connection = socket.create_connection(self.address, timeout=min(self.silent_after, 5.0))
+        connection = _open(self.address, min(self.silent_after, 5.0))
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection
 
@@ -150,18 +154,31 @@ class Beat:
         absent = now - self._looked > self.silent_after / 2 + max(self.interval, 5.0)
         self._looked = now
         if heard or absent:
-            self._heard, self._told = now, False
+            self._heard, self._told = now, None
         silence = now - self._heard
         lost = silence > (1.5 * self.silent_after if taken else min(_ENDING, self.silent_after))
-        if lost and not self._told:
-            self._told = True
+        if lost and (self._told is None or (now - self._told > _AGAIN and not self._busy())):
+            self._told = now
             self._on_lost("silent" if taken else "closed")
+
+
+def _open(address: tuple[str, int], timeout: float) -> socket.socket:
+    """A connection to the attempt; OSError where it is not there.
+
+    On one machine, a try to reach a port that nobody listens on may be given that very port to come from: it is then
+    connected to itself, and hears what it says (TCP's simultaneous open).
+    """
+    connection = socket.create_connection(address, timeout=timeout)
+    if connection.getsockname() == connection.getpeername():
+        connection.close()
+        raise ConnectionRefusedError("connected to itself")
+    return connection
 
 
 def answers(host: str, port: int, token: str, *, timeout: float) -> bool:
     """Whether the attempt is there: it takes a connection, and answers within `timeout` seconds."""
     try:
-        with socket.create_connection((host, port), timeout=timeout) as connection:
+        with _open((host, port), timeout) as connection:
             connection.sendall(f"{token} {ANONYMOUS}\n".encode())
             return bool(connection.recv(256))
     except OSError:

@@ -160,7 +160,7 @@ def test_a_night_is_not_lost_to_an_empty_event_and_a_list_of_nonsense(site: Site
     assert "2 files of the node exclusion list cannot be used" in run.events("chained")[-1].message
     for path in nonsense:
         path.unlink()
-    assert run.first_step_of(2) == run.last_save(before=2) + 1
+    run.assert_goes_on(2, every=10)
 
 
 def test_reconcile_brings_back_a_run_that_nobody_continues(site: Site, sandbox: Sandbox) -> None:
@@ -175,7 +175,7 @@ def test_reconcile_brings_back_a_run_that_nobody_continues(site: Site, sandbox: 
         assert site.command("reconcile", run.name).returncode == 0
         assert len(run.events("submitted")) == expected
     run.wait_for_finish()
-    assert run.first_step_of(2) == run.last_save(before=2) + 1
+    run.assert_goes_on(2, every=10)
 
 
 def test_reconcile_tops_up_a_pre_queued_chain(site: Site) -> None:

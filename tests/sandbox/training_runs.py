@@ -168,9 +168,17 @@ class TrainingRun:
         """The first step that a restart did."""
         return min(s["step"] for s in self.samples() if (s["attempt"], s["restart"]) == (attempt, restart))
 
-    def last_save(self, *, before: int) -> int:
-        """The step of the last checkpoint that attempts before the one of this number have saved."""
-        return max(sample["step"] for sample in self.samples("saved") if sample["attempt"] < before)
+    def assert_goes_on(self, attempt: int, restart: int = 0, *, every: int) -> None:
+        """That start took the last checkpoint, and did the step after it first. A checkpoint may be whole though the
+        fault came before the line that tells of it, which stands after its last byte."""
+        (gate,) = (
+            event.data
+            for event in self.events("checkpoint_gate")
+            if (event.attempt, event.data["restart"]) == (attempt, restart)
+        )
+        before = [one["step"] for one in self.samples("saved") if (one["attempt"], one["restart"]) < (attempt, restart)]
+        assert gate["resume_step"] in {max(before), max(before) + every}, self.story()
+        assert self.first_step_of(attempt, restart) == gate["resume_step"] + 1, self.story()
 
     def weights_digest(self) -> str:
         """SHA-256 of the final weights, as written by the training program."""

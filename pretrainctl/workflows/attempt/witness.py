@@ -67,15 +67,25 @@ def witness(run_dir: Path, number: int, host: str, port: int, how: str) -> None:
             record = next(attempt for attempt in run.attempts() if attempt.attempt == number)
             known = _state(run, record)
             ended = known is not None and known.ended
-            if me != record.host and not ended and not is_there(timeout=wait):
-                last = functools.partial(is_there, timeout=min(wait, _LAST_TRY))
-                end_headless_job(run, record, Slurm(), how, is_there=last)
+            if me == record.host or ended:
+                return
+            last = functools.partial(is_there, timeout=min(wait, _LAST_TRY))
+            done = not is_there(timeout=wait) and end_headless_job(run, record, Slurm(), how, is_there=last)
+            _say(run_dir, number, me, f"{how}: {'the job is cancelled' if done else 'there is nothing to end'}")
         except (PretrainctlError, OSError) as error:
-            print(f"pretrainctl: witness on {me}: {error}", file=sys.stderr, flush=True)
+            _say(run_dir, number, me, str(error))
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
         else:
             return
+
+
+def _say(run_dir: Path, number: int, node: str, text: str) -> None:
+    """Into the attempt's folder: what goes to the srun of the beats is lost with the batch host."""
+    line = f"{time.strftime('%Y-%m-%d %H:%M:%S')} witness on {node}: {text}"
+    print(f"pretrainctl: {line}", file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError), (contract.attempt_dir(run_dir, number) / "witness.log").open("a") as log:
+        log.write(f"{line}\n")
 
 
 def end_headless_job(

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from pretrainctl.liveness import beat as beats
 from pretrainctl.liveness.beat import Beat, answers
 from pretrainctl.liveness.listener import Listener
 from pretrainctl.records.launch import LivenessRule
@@ -80,6 +81,29 @@ def test_an_attempt_that_takes_connections_and_never_answers_is_lost_as_silent()
         wait_for(lambda: node.lost == ["silent"], "the loss")
         assert time.monotonic() - begun > 1.4 * RULE.silent_after
         assert not answers("127.0.0.1", mute.getsockname()[1], "token", timeout=0.3)
+
+
+def test_a_loss_that_lasts_is_told_again_unless_somebody_is_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beats, "_AGAIN", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    node, other = Node(port, "token"), Node(port, "token", busy=lambda: True)
+    wait_for(lambda: node.lost == ["closed"] * 3, "it to be told again")
+    assert other.lost == ["closed"]
+
+
+def test_a_connection_to_oneself_is_no_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    def to_itself(_address: tuple[str, int], timeout: float) -> socket.socket:
+        made = socket.socket()
+        made.settimeout(timeout)
+        made.bind(("127.0.0.1", 0))
+        made.connect(made.getsockname())
+        return made
+
+    monkeypatch.setattr(beats.socket, "create_connection", to_itself)
+    assert not answers("127.0.0.1", 1, "token", timeout=1.0)
+    node = Node(1, "token")
+    wait_for(lambda: node.lost == ["closed"], "the loss")
 
 
 def test_who_only_asks_is_answered_and_is_no_node(listener: Listener) -> None:
