@@ -27,6 +27,7 @@ from pretrainctl.runs.folder import RunFolder
 from pretrainctl.runs.requests import ask_again
 from pretrainctl.runs.state import AttemptState, fold
 from pretrainctl.slurm.client import Slurm
+from pretrainctl.workflows.attempt.patience import tell_fault
 from pretrainctl.workflows.exclusions import add_found, list_of, push
 from pretrainctl.workflows.look_back import steps_of
 
@@ -72,8 +73,8 @@ def witness(run_dir: Path, number: int, host: str, port: int, how: str) -> None:
             last = functools.partial(is_there, timeout=min(wait, _LAST_TRY))
             done = not is_there(timeout=wait) and end_headless_job(run, record, Slurm(), how, is_there=last)
             _say(run_dir, number, me, f"{how}: {'the job is cancelled' if done else 'there is nothing to end'}")
-        except (PretrainctlError, OSError) as error:
-            _say(run_dir, number, me, str(error))
+        except Exception as error:  # noqa: BLE001 - a fault of ours, too, is no reason to leave the job alone
+            _say(run_dir, number, me, str(error) if isinstance(error, PretrainctlError) else tell_fault(error))
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
         else:
