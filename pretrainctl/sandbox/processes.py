@@ -159,12 +159,23 @@ def kill(find: Callable[[], set[Process]]) -> int:
     CommandError if one does not die.
     """
     found = freeze(find)
-    for process in found:
+    # Children first: where the parent of a stopped process group dies, the kernel lets the group go on with SIGHUP, and
+    # an srun ends its Slurm step on all other nodes before it is killed itself (seen), which no power cut does.
+    for process in sorted(found, key=lambda process: _depth(process, found), reverse=True):
         send(process, signal.SIGKILL)
     if not wait_until(lambda: not any(_lives(process) for process in found), 10.0):
         left = ", ".join(f"{process.name} {process.pid}" for process in found if _lives(process))
         raise CommandError(f"these processes do not die: {left}")
     return len(found)
+
+
+def _depth(process: Process, found: Iterable[Process]) -> int:
+    """How many of its ancestors are among those found."""
+    parents = {one.pid: one.parent for one in found}
+    depth, pid = 0, process.parent
+    while pid in parents and depth < len(parents):
+        depth, pid = depth + 1, parents[pid]
+    return depth
 
 
 def _lives(process: Process) -> bool:

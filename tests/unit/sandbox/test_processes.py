@@ -146,3 +146,20 @@ def test_names_with_brackets_and_spaces_are_read(zoo, tmp_path):
     (one,) = zoo.find()
     assert one.name == "a) b (c"
     assert one.parent == os.getpid()
+
+
+def test_children_are_killed_before_their_parents(zoo, monkeypatch):
+    """Else a stopped process group whose parent dies is let go by the kernel, and says a last word."""
+    zoo.start(*("bash", "-c", "bash -c 'sleep 100 & wait' & wait"), daemon="node01")
+    ready(zoo, "node01", count=3)
+    told = []
+
+    def send(process, number, really=processes.send):
+        if number is signal.SIGKILL:
+            told.append(process)
+        really(process, number)
+
+    monkeypatch.setattr(processes, "send", send)
+    assert processes.kill(lambda: zoo.find("node01")) == 3
+    below, middle, top = told
+    assert (below.parent, middle.parent) == (middle.pid, top.pid)
