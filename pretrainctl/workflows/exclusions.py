@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import getpass
 import os
 import queue
 import threading
@@ -10,6 +11,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from pretrainctl.catalog import expand_home
 from pretrainctl.errors import InputError
@@ -29,6 +31,7 @@ __all__ = [
     "add_found",
     "avoid",
     "avoid_at_submit",
+    "found_now",
     "list_folder",
     "list_of",
     "push",
@@ -195,6 +198,21 @@ def _now_and_ever(run: RunFolder, first: Sequence[str] = ()) -> tuple[tuple[str,
     with contextlib.suppress(InputError):  # sbatch takes the name of a file there too
         own = expand(script_excludes(run.record.plan.get("directives", {})))
     return wanted, frozenset(entry.node for entry in entries.values() if entry.node not in own)
+
+
+def found_now(nodes: ExclusionList, node: str, cause: str, reason: str, **more: Any) -> ExclusionEntry:
+    """An entry of this list for what this user has found of a node now; `more` are other fields of it."""
+    return ExclusionEntry(
+        kind="exclude",
+        cluster=nodes.cluster,
+        slurm_cluster=nodes.slurm_cluster,
+        node=node,
+        cause=cause,
+        reason=reason,
+        user=getpass.getuser(),
+        time=time.time(),
+        **more,
+    )
 
 
 def add_found(nodes: ExclusionList, found: ExclusionEntry) -> ExclusionEntry:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import getpass
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,6 @@ from dataclasses import dataclass
 from pretrainctl.errors import PretrainctlError, RunError, SlurmError
 from pretrainctl.records.job import Job
 from pretrainctl.records.launch import Launch
-from pretrainctl.records.nodes import ExclusionEntry
 from pretrainctl.records.run import Action, AttemptRecord, EventKind
 from pretrainctl.recovery.policies import FailureClass
 from pretrainctl.runs import folder, ledger
@@ -22,7 +20,7 @@ from pretrainctl.runs.state import RunState, fold
 from pretrainctl.slurm.client import Slurm
 from pretrainctl.workflows.attempt.witness import end_headless_job
 from pretrainctl.workflows.control import Outcome
-from pretrainctl.workflows.exclusions import add_found, list_of, push, release
+from pretrainctl.workflows.exclusions import add_found, found_now, list_of, push, release
 from pretrainctl.workflows.launch import queue_jobs
 from pretrainctl.workflows.look_back import look_back
 from pretrainctl.workflows.lost_jobs import MOST_LOST, LostJob, find_ended, gone_host, judge_running, known
@@ -238,28 +236,13 @@ def _write_down(run: RunFolder, slurm: Slurm, lost: LostJob, *, alive: bool = Fa
         ledger.append(run.path, "job_lost", lost.message, data=data)
     if alive:
         slurm.cancel([lost.job_id])
+    expires = time.time() + _UNSURE_FOR if lost.confidence == "low" else 0.0
+    of_job = {"run": run.record.name, "job_id": lost.job_id, "confidence": lost.confidence, "expires": expires}
     for node in () if told else lost.nodes:
         # Where it cannot be listed, the next job matters more.
         with contextlib.suppress(OSError, PretrainctlError, ValueError):
-            add_found(list_of(run), _entry(run, lost, node))
-
-
-def _entry(run: RunFolder, lost: LostJob, node: str) -> ExclusionEntry:
-    nodes, now = list_of(run), time.time()
-    return ExclusionEntry(
-        kind="exclude",
-        cluster=nodes.cluster,
-        slurm_cluster=nodes.slurm_cluster,
-        node=node,
-        cause=lost.failure_class,
-        reason=lost.message,
-        user=getpass.getuser(),
-        time=now,
-        expires=now + _UNSURE_FOR if lost.confidence == "low" else 0.0,
-        confidence=lost.confidence,
-        run=run.record.name,
-        job_id=lost.job_id,
-    )
+            nodes = list_of(run)
+            add_found(nodes, found_now(nodes, node, lost.failure_class, lost.message, **of_job))
 
 
 def _give_up(run: RunFolder, launch: Launch, lost: Sequence[LostJob]) -> Outcome:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import getpass
 import queue
 import threading
 import time
@@ -18,7 +17,7 @@ from pretrainctl.recovery.policies import FailureClass
 from pretrainctl.runs import ledger
 from pretrainctl.units import show_duration
 from pretrainctl.workflows.attempt.context import Attempt
-from pretrainctl.workflows.exclusions import add_found, list_of
+from pretrainctl.workflows.exclusions import add_found, found_now, list_of
 
 __all__ = ["NODE_TEST", "NodeListing"]
 
@@ -51,15 +50,11 @@ class NodeListing:
         if node not in nodes or node in self._named or self.attempt.signals.terminated:
             return
         self._named.add(node)
-        entry = ExclusionEntry(
-            kind="exclude",
-            cluster=self._list.cluster,
-            slurm_cluster=self._list.slurm_cluster,
-            node=node,
-            cause=cause,
-            reason=reason,
-            user=getpass.getuser(),
-            time=time.time(),
+        entry = found_now(
+            self._list,
+            node,
+            cause,
+            reason,
             confidence="low" if confidence == "low" else "medium" if confidence == "medium" else "high",
             run=self.attempt.run.record.name,
             attempt=record.attempt,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import getpass
 import os
 import sys
 import threading
@@ -19,7 +18,6 @@ from pathlib import Path
 from pretrainctl.errors import PretrainctlError, SlurmError
 from pretrainctl.liveness.beat import TOKEN_VARIABLE, answers
 from pretrainctl.records import contract
-from pretrainctl.records.nodes import ExclusionEntry
 from pretrainctl.records.run import AttemptRecord
 from pretrainctl.recovery.policies import FailureClass
 from pretrainctl.runs import ledger
@@ -28,7 +26,7 @@ from pretrainctl.runs.requests import ask_again
 from pretrainctl.runs.state import AttemptState, fold
 from pretrainctl.slurm.client import Slurm
 from pretrainctl.workflows.attempt.patience import tell_fault
-from pretrainctl.workflows.exclusions import add_found, list_of, push
+from pretrainctl.workflows.exclusions import add_found, found_now, list_of, push
 from pretrainctl.workflows.look_back import steps_of
 
 __all__ = ["end_headless_job", "witness"]
@@ -130,19 +128,9 @@ def end_headless_job(
 def _list_host(run: RunFolder, record: AttemptRecord, how: str) -> None:
     """Put the batch host onto the node exclusion list; where that cannot be written, the cancel matters more."""
     nodes = list_of(run)
-    entry = ExclusionEntry(
-        kind="exclude",
-        cluster=nodes.cluster,
-        slurm_cluster=nodes.slurm_cluster,
-        node=record.host,
-        cause=FailureClass.NODE_FAILURE.value,
-        reason=f"the batch host of a job was lost ({how})",
-        user=getpass.getuser(),
-        time=time.time(),
-        run=run.record.name,
-        attempt=record.attempt,
-        job_id=record.job_id,
-    )
+    reason = f"the batch host of a job was lost ({how})"
+    of_job = {"run": run.record.name, "attempt": record.attempt, "job_id": record.job_id}
+    entry = found_now(nodes, record.host, FailureClass.NODE_FAILURE.value, reason, **of_job)
     with contextlib.suppress(OSError, PretrainctlError, ValueError):
         add_found(nodes, entry)
 
