@@ -105,14 +105,20 @@ class Listener:
         while not self._closing.wait(_GATHER):
             self._hear(_LOOK)
 
+    def say_goodbye(self) -> None:
+        """Let the nodes end their beats. Who asks whether the attempt is there is answered until `close`."""
+        with self._lock:
+            for connection in self._names:
+                with contextlib.suppress(OSError):
+                    connection.send(GOODBYE + b"\n")
+
     def close(self) -> None:
         """Say goodbye, and close all connections."""
         self._closing.set()
         if self._thread is not None:
             self._thread.join()
+        self.say_goodbye()
         for connection in list(self._buffers):
-            with contextlib.suppress(OSError):
-                connection.send(GOODBYE + b"\n")
             self._drop(connection)
         self._selector.unregister(self._server)
         self._server.close()

@@ -23,10 +23,9 @@ from pretrainctl.recovery.placement import Placement
 from pretrainctl.recovery.policies import FailureClass
 from pretrainctl.recovery.signatures import Confidence
 from pretrainctl.recovery.spread import BLAMES_NO_RANK, Spread, blamed
-from pretrainctl.recovery.standing import Standing
 from pretrainctl.recovery.stuck import show_ranks
 
-__all__ = ["Evidence", "FailureClass", "diagnose", "diagnose_log"]
+__all__ = ["Evidence", "FailureClass", "diagnose"]
 
 _SLURM_PRINTS = {
     FailureClass.TIME_LIMIT,
@@ -92,33 +91,6 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     else:
         message = "no evidence tells how the training ended"
     return _diagnosis(evidence, told, FailureClass.UNKNOWN, message, confidence="low")
-
-
-def diagnose_log(log: LogReading, placement: Placement, spread: Spread | None = None) -> Diagnosis:
-    """The same from logs alone, where a person says that it ended badly; `spread`: who printed the cause."""
-    told = read_verdict(log, placement)
-    done = log.done()
-    if done is not None and (told is None or told.weak or told.weight == "echo" or told.standing is Standing.EARLIER):
-        message = f"the log says that the training is done: {done.line}"
-        return Diagnosis(FailureClass.FINISHED.value, message, evidence=(done.shown,), confidence="medium")
-    if told is None:
-        return Diagnosis(FailureClass.UNKNOWN.value, "no line of the log says why it ended", confidence="low")
-    if told.weight == "echo" or told.standing is Standing.PASSING:
-        message = f"no line of the log says why it ended; what it survived or only quotes: {told.line}"
-        if told.weight == "echo":
-            message = f"the log shows only consequences of something else: {told.line}"
-        return Diagnosis(FailureClass.UNKNOWN.value, message, evidence=told.evidence, confidence="low")
-    nodes, ranks = blamed(told.kind, told.nodes, told.ranks, spread or Spread(), placement)
-    return Diagnosis(
-        told.kind.value,
-        told.message,
-        nodes,
-        ranks,
-        told.evidence,
-        told.confidence,
-        told.lasting,
-        told.hint,
-    )
 
 
 def _ended(evidence: Evidence, told: LogVerdict | None) -> Diagnosis | None:
@@ -246,6 +218,10 @@ def _by_itself(evidence: Evidence, told: LogVerdict | None) -> Diagnosis | None:
     if _asked(evidence) == "time_limit":
         message = "the time limit came before the save that was asked for was done"
         return _diagnosis(evidence, told, FailureClass.TIME_LIMIT, message)
+    if _asked(evidence) == "terminated" and (told is None or told.weight == "echo"):
+        # Where a host is shut down, or a job ends, the sruns are told to end too: the ranks die of that.
+        message = "the job's processes were told to end (SIGTERM) before the save that was asked for was done"
+        return _diagnosis(evidence, told, FailureClass.UNKNOWN, message, confidence="low")
     # That a job was cancelled is Slurm's to say: a step that we end ourselves prints nearly the same.
     if failed and told is not None and told.weight == "symptom" and told.kind is not FailureClass.USER_CANCEL:
         return _from_log(evidence, told)

@@ -1,4 +1,5 @@
-"""What goes away for a while on a sandbox: a daemon, the room on a disk, the right to write. All of it comes back."""
+"""What goes away on a sandbox: a daemon, the room on a disk, the right to write, which come back at the end; and a node
+that is shut down."""
 
 from __future__ import annotations
 
@@ -14,10 +15,11 @@ from pretrainctl.sandbox import daemons, processes
 from pretrainctl.sandbox import layout as places
 from pretrainctl.sandbox.machine import Sandbox
 
-__all__ = ["can_mount", "daemon_away", "fill", "read_only", "small_disk"]
+__all__ = ["can_mount", "daemon_away", "fill", "read_only", "shut_down", "small_disk"]
 
 _PATIENCE = 20.0
-"""Seconds that a daemon, or mount, may take."""
+"""Seconds that a daemon, a mount, or a node that is shut down, may take."""
+_NODE_DAEMONS = {"slurmd", "slurmstepd"}
 
 
 @contextlib.contextmanager
@@ -38,6 +40,28 @@ def daemon_away(sandbox: Sandbox, name: str) -> Iterator[None]:
         settings = places.load(sandbox.layout)
         if settings is not None and sandbox.status().daemons[name] is None:
             daemons.start_daemon(sandbox.layout, settings, name, say=lambda _: None)
+
+
+def shut_down(sandbox: Sandbox, node: str) -> None:
+    """Let a node go down in order: all processes of jobs are told to end, and are killed in the end with what is left.
+
+    Slurm's own on it are stopped before, as where they end, or the network does, sooner than the jobs: nobody tells
+    Slurm of a job's end. `Sandbox.revive_node` starts it again.
+    """
+    where = sandbox.layout
+
+    def find() -> set[processes.Process]:
+        return processes.members(processes.scan(), root=where.root, slurm_conf=where.slurm_conf, names=[node])
+
+    def of_jobs() -> set[processes.Process]:
+        return {one for one in find() if one.name not in _NODE_DAEMONS}
+
+    if not processes.freeze(lambda: find() - of_jobs()):
+        raise MissingError(f"nothing of {node} runs", hint=f"pretrainctl sandbox revive-node {node}")
+    for one in of_jobs():
+        processes.send(one, signal.SIGTERM)
+    processes.wait_until(lambda: not of_jobs(), _PATIENCE)
+    processes.kill(find)
 
 
 def can_mount() -> bool:

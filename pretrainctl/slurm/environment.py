@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["clean_environment", "query_environment", "step_environment"]
+__all__ = ["COUNTS_OF_THE_JOB", "clean_environment", "query_environment", "step_environment"]
 
 _SLURM_PREFIXES = (
     "SLURM_",
@@ -19,7 +19,7 @@ _SLURM_PREFIXES = (
 )
 _NEEDED_TO_REACH_SLURM = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT")
 
-_COUNTS_OF_THE_JOB = frozenset(
+COUNTS_OF_THE_JOB = frozenset(
     {
         # Counts: srun takes each as an option, and `srun -N2` in a job of three nodes is refused for them.
         *("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NNODES", "SLURM_JOB_NUM_NODES", "SLURM_TASKS_PER_NODE"),
@@ -61,4 +61,4 @@ def query_environment(env: Mapping[str, str]) -> dict[str, str]:
 
 def step_environment(env: Mapping[str, str]) -> dict[str, str]:
     """`env` for an srun inside our own job: the job stays known, its counts and placement are dropped."""
-    return {key: value for key, value in env.items() if key not in _COUNTS_OF_THE_JOB}
+    return {key: value for key, value in env.items() if key not in COUNTS_OF_THE_JOB}

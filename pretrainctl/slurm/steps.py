@@ -10,9 +10,10 @@ from collections.abc import Sequence
 
 from pretrainctl.errors import InputError
 from pretrainctl.records.launch import SrunShape
+from pretrainctl.slurm.environment import COUNTS_OF_THE_JOB
 from pretrainctl.slurm.nodes import fold
 
-__all__ = ["beats_argv", "test_argv", "training_argv"]
+__all__ = ["beats_argv", "lookout_argv", "test_argv", "training_argv"]
 
 _WAIT = 60
 
@@ -48,6 +49,17 @@ def training_argv(shape: SrunShape, nodes: Sequence[str], *, step_name: str, tas
 def beats_argv(nodes: Sequence[str], *, step_name: str, task: Sequence[str]) -> tuple[str, ...]:
     """A small step beside the training: one task on each node, no GPU, which outlives the death of nodes."""
     return _on_each(nodes, step_name, ("--gres=none",), task)
+
+
+def lookout_argv(nodes: Sequence[str], *, step_name: str, task: Sequence[str]) -> tuple[str, ...]:
+    """A step of one task on each of `nodes` whose srun runs on the first of them, in a step of its own.
+
+    An srun that is told to end (SIGTERM: its host is shut down) ends its step on all nodes; one that is killed by
+    Slurm, as the inner one is then, leaves its step alone (both seen on 22.05).
+    """
+    outer = _on_each(nodes[:1], step_name, ("--gres=none",), ())
+    unset = (f"--unset={name}" for name in sorted(COUNTS_OF_THE_JOB))
+    return (*outer, "env", *unset, *_on_each(nodes, step_name, ("--gres=none",), task))
 
 
 def test_argv(nodes: Sequence[str], *, step_name: str, gpus: bool, task: Sequence[str]) -> tuple[str, ...]:

@@ -14,7 +14,8 @@ from pretrainctl.records import contract
 from pretrainctl.records.contract import Request
 from pretrainctl.records.job import Job, JobClass
 from pretrainctl.records.run import AttemptRecord, Diagnosis, Event
-from pretrainctl.recovery.diagnosis import FailureClass, diagnose, diagnose_log
+from pretrainctl.recovery.diagnosis import FailureClass, diagnose
+from pretrainctl.recovery.log_diagnosis import diagnose_log
 from pretrainctl.recovery.placement import Placement
 from pretrainctl.runs import ledger
 from pretrainctl.runs.folder import RunFolder

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pretrainctl.errors import MissingError, RunError, SlurmError
 from pretrainctl.records.run import Diagnosis
-from pretrainctl.recovery.diagnosis import diagnose_log
+from pretrainctl.recovery.log_diagnosis import diagnose_log
 from pretrainctl.runs import folder
 from pretrainctl.runs.log_tail import tail
 from pretrainctl.slurm import nodes as node_names

@@ -130,12 +130,14 @@ def _reconcile_one(run: RunFolder, slurm: Slurm, jobs: Sequence[Job] | None) -> 
 
 
 def _headless(run: RunFolder, state: RunState, jobs: Sequence[Job]) -> AttemptRecord | None:
-    """The attempt that has not ended, and whose running job has lost its batch host, which Slurm takes from a job of
-    several nodes. It may not have come to write an event."""
-    over = {attempt.attempt for attempt in state.attempts if attempt.ended or attempt.refused}
+    """The attempt whose running job has lost its batch host, which Slurm takes from a job of several nodes. It may not
+    have come to write an event, or may have ended on a host that could not tell Slurm."""
+    refused = {attempt.attempt for attempt in state.attempts if attempt.refused}
     for job in jobs:
         if job.is_running and job.nodes and (not job.batch_host or gone_host(job)):
-            of_job = [record for record in run.attempts() if record.job_id == job.job_id and record.attempt not in over]
+            of_job = [
+                record for record in run.attempts() if record.job_id == job.job_id and record.attempt not in refused
+            ]
             if of_job and gone_host(job, of_job[-1]):
                 return of_job[-1]
     return None

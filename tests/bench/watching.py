@@ -56,6 +56,8 @@ def watchers(run: TrainingRun) -> dict[int, str]:
             node = next((one for one in environment if one.startswith(b"SLURMD_NODENAME=")), b"=").partition(b"=")[2]
             if b"pretrainctl.liveness.beat" in command and not command[0].endswith(b"srun"):
                 found[int(path.name)] = f"beats of {node.decode()}"
+            elif b"pretrainctl.liveness.lookout" in command and b"srun" not in command:
+                found[int(path.name)] = f"lookout on {node.decode()}"
             elif b"attempt" in command and b"pretrainctl" in command:
                 found[int(path.name)] = f"attempt {attempt}"
             elif command[0].endswith(b"srun"):

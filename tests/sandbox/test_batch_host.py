@@ -14,7 +14,7 @@ import pytest
 from pretrainctl.records import codec, contract
 from pretrainctl.records.contract import Fence
 from pretrainctl.runs.folder import RunFolder
-from pretrainctl.sandbox import Sandbox, processes
+from pretrainctl.sandbox import Sandbox, outages, processes
 from tests.sandbox.training_runs import Site, TrainingRun, wait_until
 
 pytestmark = pytest.mark.usefixtures("sandbox")
@@ -81,6 +81,19 @@ def test_a_host_that_comes_back_takes_nothing_from_the_attempt_that_trains(site:
     assert site.command("cancel", run.name).returncode == 0
 
 
+def test_a_host_that_is_shut_down_and_cannot_tell_slurm_of_the_end_holds_no_job(site: Site, sandbox: Sandbox) -> None:
+    run, host = launch(site, "host-shut-down", steps=10 * STEPS)
+    outages.shut_down(sandbox, host)
+    wait_until(lambda: len(run.events("restart_started")) == 2, 90, "the next start", run=run)
+    ended, lost = run.events("attempt_ended")[0], run.events("batch_host_lost")
+    assert ended.attempt == 1, "it wrote its end, and nobody told Slurm"
+    assert [event.data["node"] for event in lost] == [host]
+    assert lost[0].time > ended.time
+    assert run.events("looked_back")[0].data["class"] == "node_failure"
+    assert host not in run.events("restart_started")[1].data["nodes"]
+    assert site.command("cancel", run.name).returncode == 0
+
+
 def test_with_a_spare_the_ranks_save_before_the_job_is_ended(site: Site, sandbox: Sandbox) -> None:
     run, host = launch(site, "host-spare", "resources.spares=1", "checkpoint.every_steps=1000", steps=2000)
     assert host not in run.events("restart_started")[0].data["nodes"]
@@ -102,21 +115,21 @@ def test_a_user_who_cancels_is_obeyed_and_no_witness_speaks(site: Site) -> None:
     assert not run.events("batch_host_lost")
 
 
-def beats() -> list[int]:
-    """Pids of all beating processes."""
+def lookouts() -> list[int]:
+    """Pids of all processes that look out for a batch host."""
     found = []
     for path in Path("/proc").iterdir():
         if path.name.isdigit():
             with contextlib.suppress(OSError):
-                if b"pretrainctl.liveness.beat" in (path / "cmdline").read_bytes().split(b"\0"):
+                if b"pretrainctl.liveness.lookout" in (path / "cmdline").read_bytes().split(b"\0"):
                     found.append(int(path.name))
     return found
 
 
 def test_reconcile_ends_a_job_whose_batch_host_is_gone(site: Site, sandbox: Sandbox) -> None:
-    # Nobody on the other node is left to be a witness: Slurm gives the dead one up, and the job stays.
+    # Nobody on the other node looks out: Slurm gives the dead one up, and the job stays.
     run, host = launch(site, "host-unseen")
-    for pid in beats():
+    for pid in lookouts():
         os.kill(pid, signal.SIGSTOP)
     sandbox.kill_node(host)
     status = wait_until(

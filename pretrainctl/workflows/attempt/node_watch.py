@@ -16,6 +16,7 @@ from pretrainctl.slurm import nodes as node_names
 from pretrainctl.slurm import steps
 from pretrainctl.slurm.environment import step_environment
 from pretrainctl.workflows.attempt.context import Attempt
+from pretrainctl.workflows.attempt.lookouts import Lookouts
 from pretrainctl.workflows.attempt.task_ends import TaskEnds
 
 __all__ = ["NodeWatch"]
@@ -41,6 +42,7 @@ class NodeWatch:
         local = attempt.launch.address.kind == "localhost"
         self.listener = Listener(attempt.launch.liveness, bind="127.0.0.1" if local else "")
         self.listener.serve()
+        self._lookouts = Lookouts(attempt, self.listener)
         self.dead: dict[str, str] = {}
         self._child: process.Child | None = None
         self._single: list[process.Child] = []
@@ -60,6 +62,8 @@ class NodeWatch:
         time.sleep(timeout)
         self._pulse.tick()
         self._replace_ended()
+        if not self.attempt.signals.terminated:
+            self._lookouts.tick(self.healthy())
         if self._child is None or self._child.poll() is None or self.attempt.signals.terminated:
             return
         if time.monotonic() - self._begun < _BEATS_AGAIN_AFTER:
@@ -112,8 +116,6 @@ class NodeWatch:
                 task=[
                     *(launch.python, "-m", "pretrainctl.liveness.beat", *address),
                     *(str(launch.liveness.interval), str(launch.liveness.silent_after)),
-                    *(launch.python, "-m", "pretrainctl", "witness"),
-                    *(str(self.attempt.run.path), str(record.attempt), *address),
                 ],
             ),
             env={**step_environment(os.environ), TOKEN_VARIABLE: self.listener.token},
@@ -193,8 +195,9 @@ class NodeWatch:
         return tuple(sorted(alive, key=lambda node: node == self.attempt.record.host))
 
     def stop(self) -> None:
-        """End the beats; a step with a dead node is left to Slurm."""
-        self.listener.close()
+        """End the beats; a step with a dead node is left to Slurm. The listener goes on answering the lookouts, which
+        are there until the job ends."""
+        self.listener.say_goodbye()
         for child in (self._child, *self._single):
             if child is not None:
                 child.stop(grace=0.5)

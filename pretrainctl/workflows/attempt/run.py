@@ -79,8 +79,14 @@ def _take_and_carry(unclaimed: Attempt, chain: Chain, patience: Patience) -> int
     if other is not None:  # it has a chain of its own
         attempt.event("refused", f"attempt {other.attempt} owns the run: its job {other.job_id} is alive")
         return 0
+    with contextlib.ExitStack() as closing:  # heard by the lookouts until the last word is written
+        return _carry_to_end(attempt, chain, patience, closing)
+
+
+def _carry_to_end(attempt: Attempt, chain: Chain, patience: Patience, closing: contextlib.ExitStack) -> int:
+    """Carry the run, and leave it whatever happens; returns the exit status of the batch script."""
     try:
-        decision, failure_class = _carry(attempt, chain, patience)
+        decision, failure_class = _carry(attempt, chain, patience, closing)
     except SupersededError as error:
         decision, failure_class = Decision(Action.STOP, str(error)), FailureClass.FENCED.value
     except UnreadableError as error:
@@ -111,7 +117,7 @@ def _is_over(run: RunFolder) -> bool:
     return state.finished is not None or state.stopped is not None
 
 
-def _carry(attempt: Attempt, chain: Chain, patience: Patience) -> tuple[Decision, str]:
+def _carry(attempt: Attempt, chain: Chain, patience: Patience, closing: contextlib.ExitStack) -> tuple[Decision, str]:
     patience.until("the fence", functools.partial(raise_fence, attempt.run.path, attempt.number, 0))
     state = fold(patience.until("the ledger", lambda: ledger.read_events(attempt.run.path)))
     if state.finished is not None:
@@ -119,6 +125,7 @@ def _carry(attempt: Attempt, chain: Chain, patience: Patience) -> tuple[Decision
     if state.stopped is not None:
         return Decision(Action.STOP, f"stopped before: {state.stopped}"), "user_cancel"
     watch = NodeWatch(attempt)
+    closing.callback(watch.listener.close)
     lineage = LineageCheck(attempt)
     watch.start()
     nodes = NodeChoice(attempt, watch, chain)

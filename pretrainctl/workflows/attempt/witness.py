@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pretrainctl.errors import PretrainctlError, SlurmError
-from pretrainctl.liveness.beat import TOKEN_VARIABLE, answers
+from pretrainctl.liveness.beat import TOKEN_VARIABLE, ask
 from pretrainctl.records import contract
 from pretrainctl.records.run import AttemptRecord
 from pretrainctl.recovery.policies import FailureClass
@@ -31,13 +31,14 @@ from pretrainctl.workflows.look_back import steps_of
 
 __all__ = ["end_headless_job", "witness"]
 
-_WITNESSES = 3
-"""Nodes that watch the batch host: each later one only acts where the ones before it did not."""
 _TURN = 4.0
 """Seconds between two witnesses."""
 _PATIENCE = 1800.0
 """Seconds to go on trying where the run folder or Slurm does not answer."""
 _LONGEST_PAUSE = 30.0
+_END_IS_TOLD = 30.0
+"""Seconds in which Slurm knows that the batch script of an attempt which has ended is over: a second, where its batch
+host can say so, and 15 more after a try that the controller did not take."""
 _LAST_TRY = 1.0
 """Seconds that the direct try right before the cancel may take: a host that is back answers in milliseconds."""
 _LISTING = 2.0
@@ -49,27 +50,33 @@ _SAVE_PATIENCE = 180.0
 def witness(run_dir: Path, number: int, host: str, port: int, how: str) -> None:
     """End the job of attempt `number` where its batch host, whose address is `host`:`port`, is really gone.
 
-    Called on every node that lost the attempt, which is believed only where it does not answer now, Slurm still says
-    that the job runs, and the run folder can be written: a file system that hangs silences a batch host too.
+    Called on each node that looks out. A loss is believed only where the attempt does not answer now, Slurm still says
+    that the job runs, and the run folder can be written: a file system that hangs silences a batch host too. Where the
+    attempt has ended, Slurm has the time that it takes to hear of it.
     """
     me, turn = os.environ.get("SLURMD_NODENAME", ""), int(os.environ.get("SLURM_PROCID", "0"))
-    if turn > _WITNESSES:
-        return
+    token = os.environ.get(TOKEN_VARIABLE, "")
+
+    def is_there(timeout: float) -> bool:
+        return ask(host, port, token, timeout=timeout) is None
+
     deadline = time.monotonic() + _PATIENCE
     pause = 1.0
-    time.sleep(_TURN * max(0, turn - 1))
+    time.sleep(_TURN * turn)
     while time.monotonic() < deadline:
         try:
             run = RunFolder(run_dir)
             wait = run.launch().liveness.silent_after / 2
-            is_there = functools.partial(answers, host, port, os.environ.get(TOKEN_VARIABLE, ""))
-            record = next(attempt for attempt in run.attempts() if attempt.attempt == number)
-            known = _state(run, record)
-            ended = known is not None and known.ended
-            if me == record.host or ended:
+            if is_there(wait):
+                _say(run_dir, number, me, f"{how}: the attempt is there")
                 return
-            last = functools.partial(is_there, timeout=min(wait, _LAST_TRY))
-            done = not is_there(timeout=wait) and end_headless_job(run, record, Slurm(), how, is_there=last)
+            record = next(attempt for attempt in run.attempts() if attempt.attempt == number)
+            slurm = Slurm()
+            known = _state(run, record)
+            if known is not None and known.ended and not _runs_on(slurm, record):
+                return
+            last = functools.partial(is_there, min(wait, _LAST_TRY))
+            done = end_headless_job(run, record, slurm, how, is_there=last)
             _say(run_dir, number, me, f"{how}: {'the job is cancelled' if done else 'there is nothing to end'}")
         except Exception as error:  # noqa: BLE001 - a fault of ours, too, is no reason to leave the job alone
             _say(run_dir, number, me, str(error) if isinstance(error, PretrainctlError) else tell_fault(error))
@@ -77,6 +84,17 @@ def witness(run_dir: Path, number: int, host: str, port: int, how: str) -> None:
             pause = min(2 * pause, _LONGEST_PAUSE)
         else:
             return
+
+
+def _runs_on(slurm: Slurm, record: AttemptRecord) -> bool:
+    """Whether Slurm says for all of `_END_IS_TOLD` seconds that the job of an attempt which has ended runs."""
+    deadline = time.monotonic() + _END_IS_TOLD
+    while time.monotonic() < deadline:
+        job = slurm.jobs([record.job_id]).get(record.job_id)
+        if job is None or not job.is_running:
+            return False
+        time.sleep(_END_IS_TOLD / 10)
+    return True
 
 
 def _say(run_dir: Path, number: int, node: str, text: str) -> None:

@@ -1,4 +1,4 @@
-"""A node's beats: answered, refused, and to an attempt that takes connections and says nothing."""
+"""A node's beats, and who only asks: answered, refused, and by an attempt that takes connections and says nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from pretrainctl.liveness import beat as beats
-from pretrainctl.liveness.beat import Beat, answers
+from pretrainctl.liveness.beat import Beat, Hearing, ask
 from pretrainctl.liveness.listener import Listener
 from pretrainctl.records.launch import LivenessRule
 
@@ -28,16 +28,14 @@ def listener() -> Iterator[Listener]:
 
 
 class Node:
-    """A beating node in a thread; `lost` is how it lost the attempt, each time."""
+    """A beating node in a thread."""
 
     def __init__(self, port: int, token: str, name: str = "a", **options) -> None:
-        self.lost: list[str] = []
         self.beat = Beat(
             *("127.0.0.1", port, RULE.interval),
             node=name,
             token=token,
             silent_after=RULE.silent_after,
-            on_lost=self.lost.append,
             **options,
         )
         self.thread = threading.Thread(target=self.beat.run, daemon=True)
@@ -51,48 +49,53 @@ def wait_for(condition, what: str, timeout: float = 10.0) -> None:
         time.sleep(0.01)
 
 
-def test_an_attempt_that_answers_is_not_lost_and_its_goodbye_ends_the_beats(listener: Listener) -> None:
+def test_an_attempt_that_answers_hears_the_beats_and_its_goodbye_ends_them(listener: Listener) -> None:
     node = Node(listener.port, listener.token)
     wait_for(lambda: listener.seen() == {"a"}, "the first beat")
     time.sleep(3 * RULE.silent_after)
     assert listener.dead() == ()
-    listener.close()
+    listener.say_goodbye()
     node.thread.join(5)
     assert not node.thread.is_alive()
-    assert node.lost == []
+    port = listener.port
+    assert ask("127.0.0.1", port, listener.token, timeout=5) is None, "who only asks is answered until the end"
+    listener.close()
+    assert ask("127.0.0.1", port, listener.token, timeout=5) == "closed"
 
 
-def test_an_attempt_that_is_gone_is_lost_as_closed_and_found_again(listener: Listener) -> None:
-    probe = socket.create_server(("127.0.0.1", 0))
-    port = probe.getsockname()[1]
-    probe.close()
+def test_beats_to_nobody_give_up_and_come_back_to_an_attempt_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beats, "PATIENCE", 1.5)
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
     node = Node(port, "token")
-    wait_for(lambda: node.lost == ["closed"], "the loss")
-    time.sleep(RULE.silent_after)
-    assert node.lost == ["closed"], "one loss is told once"
-    assert not answers("127.0.0.1", port, "token", timeout=0.5)
-
-
-def test_an_attempt_that_takes_connections_and_never_answers_is_lost_as_silent() -> None:
-    # A stopped process: the kernel takes connections for it.
-    with socket.create_server(("127.0.0.1", 0), backlog=64) as mute:
+    node.thread.join(5)
+    assert not node.thread.is_alive()
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as mute:  # a stopped process: the kernel answers for it
         node = Node(mute.getsockname()[1], "token")
-        begun = time.monotonic()
-        wait_for(lambda: node.lost == ["silent"], "the loss")
-        assert time.monotonic() - begun > 1.4 * RULE.silent_after
-        assert not answers("127.0.0.1", mute.getsockname()[1], "token", timeout=0.3)
+        node.thread.join(10)
+        assert not node.thread.is_alive()
 
 
-def test_a_loss_that_lasts_is_told_again_unless_somebody_is_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(beats, "_AGAIN", 0.3)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    node, other = Node(port, "token"), Node(port, "token", busy=lambda: True)
-    wait_for(lambda: node.lost == ["closed"] * 3, "it to be told again")
-    assert other.lost == ["closed"]
+def test_own_absence_is_no_silence_of_the_other_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(beats.time, "monotonic", lambda: now[0])
+    hearing = Hearing(6.0)
+    for moment, heard, silence in [(5.0, False, 5.0), (10.0, False, 10.0), (11.0, True, 0.0), (14.0, False, 3.0)]:
+        now[0] = moment
+        assert hearing.look(heard=heard) == silence
+    now[0] = 100.0
+    assert hearing.look() == 0.0
 
 
-def test_a_connection_to_oneself_is_no_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_an_attempt_is_not_there(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ask("127.0.0.1", listener.port, listener.token, timeout=5) is None
+    assert ask("127.0.0.1", listener.port, "wrong", timeout=0.5) == "closed"
+    assert listener.seen() == frozenset(), "who only asks is no node"
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as mute:
+        port = mute.getsockname()[1]
+        assert ask("127.0.0.1", port, "token", timeout=0.3) == "silent"
+    assert ask("127.0.0.1", port, "token", timeout=0.3) == "closed"
+
     def to_itself(_address: tuple[str, int], timeout: float) -> socket.socket:
         made = socket.socket()
         made.settimeout(timeout)
@@ -101,15 +104,7 @@ def test_a_connection_to_oneself_is_no_attempt(monkeypatch: pytest.MonkeyPatch) 
         return made
 
     monkeypatch.setattr(beats.socket, "create_connection", to_itself)
-    assert not answers("127.0.0.1", 1, "token", timeout=1.0)
-    node = Node(1, "token")
-    wait_for(lambda: node.lost == ["closed"], "the loss")
-
-
-def test_who_only_asks_is_answered_and_is_no_node(listener: Listener) -> None:
-    assert answers("127.0.0.1", listener.port, listener.token, timeout=5)
-    assert not answers("127.0.0.1", listener.port, "wrong", timeout=0.5)
-    assert listener.seen() == frozenset()
+    assert ask("127.0.0.1", 1, "token", timeout=1.0) == "closed", "a connection to oneself is no attempt"
 
 
 def test_a_node_answers_a_question_and_beats_meanwhile(listener: Listener) -> None:
@@ -117,7 +112,7 @@ def test_a_node_answers_a_question_and_beats_meanwhile(listener: Listener) -> No
         time.sleep(3 * RULE.silent_after)
         return json.dumps({"id": question["id"], "ranks": ["x" * 50_000], "about": question["about"]})
 
-    node = Node(listener.port, listener.token, look=think)
+    Node(listener.port, listener.token, look=think)
     wait_for(lambda: listener.seen() == {"a"}, "the first beat")
     listener.ask({"about": "goodbye"})
     for _ in range(20):
@@ -129,7 +124,6 @@ def test_a_node_answers_a_question_and_beats_meanwhile(listener: Listener) -> No
     listener.ask({"about": "another"})
     assert listener.answers() == {}, "the answer to an older question is none"
     wait_for(listener.answers, "the second answer")
-    assert node.lost == []
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -137,9 +131,9 @@ def test_a_look_that_fails_is_an_answer_too(listener: Listener) -> None:
     def fail(_question: dict[str, object]) -> str:
         raise RuntimeError("a fault of ours")
 
-    node = Node(listener.port, listener.token, look=fail)
+    Node(listener.port, listener.token, look=fail)
     wait_for(lambda: listener.seen() == {"a"}, "the first beat")
     listener.ask({})
     time.sleep(2 * RULE.silent_after)
     assert listener.answers() == {}
-    assert (listener.dead(), node.lost) == ((), [])
+    assert listener.dead() == ()

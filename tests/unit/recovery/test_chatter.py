@@ -9,7 +9,8 @@ import pytest
 from pretrainctl.records.contract import Failure
 from pretrainctl.recovery.aftermath import read_step
 from pretrainctl.recovery.decision import course_of
-from pretrainctl.recovery.diagnosis import Diagnosis, Evidence, diagnose, diagnose_log
+from pretrainctl.recovery.diagnosis import Diagnosis, Evidence, diagnose
+from pretrainctl.recovery.log_diagnosis import diagnose_log
 from pretrainctl.recovery.log_reading import read_lines
 from pretrainctl.recovery.placement import Placement
 from pretrainctl.workflows.read_logs import read_logs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pretrainctl.records.run import Diagnosis
-from pretrainctl.recovery.diagnosis import diagnose_log
+from pretrainctl.recovery.log_diagnosis import diagnose_log
 from pretrainctl.recovery.log_reading import read_lines
 from pretrainctl.recovery.placement import Placement
 

@@ -8,7 +8,7 @@ import pytest
 
 from pretrainctl.records.run import Diagnosis
 from pretrainctl.recovery.decision import course_of, hint_of
-from pretrainctl.recovery.diagnosis import diagnose_log
+from pretrainctl.recovery.log_diagnosis import diagnose_log
 from pretrainctl.recovery.log_reading import LogReading
 from pretrainctl.recovery.placement import Placement, read_placement
 

@@ -10,7 +10,8 @@ from pretrainctl.records.contract import End, ExitCode, Failure
 from pretrainctl.records.launch import RecoveryRule
 from pretrainctl.records.run import Action, Diagnosis
 from pretrainctl.recovery.decision import RestartSummary, decide, hint_of, left_out
-from pretrainctl.recovery.diagnosis import Evidence, FailureClass, diagnose, diagnose_log
+from pretrainctl.recovery.diagnosis import Evidence, FailureClass, diagnose
+from pretrainctl.recovery.log_diagnosis import diagnose_log
 from pretrainctl.recovery.log_reading import LogReading
 from pretrainctl.recovery.placement import Placement
 from pretrainctl.recovery.spread import Spread, read_spread

@@ -4,7 +4,7 @@ import pytest
 
 from pretrainctl.errors import InputError
 from pretrainctl.records.launch import SrunShape
-from pretrainctl.slurm.steps import beats_argv, training_argv
+from pretrainctl.slurm.steps import beats_argv, lookout_argv, training_argv
 
 
 def test_the_training_step_names_every_count_itself():
@@ -34,3 +34,13 @@ def test_the_beats_take_nothing_from_the_training_and_outlive_nodes():
     assert {"--overlap", "--gres=none", "--mem=0", "--no-kill", "--kill-on-bad-exit=0"} <= set(argv)
     assert {"--nodes=3", "--ntasks=3", "--cpus-per-task=1", "--nodelist=gn[001-002,004]"} <= set(argv)
     assert argv[-1] == "beat"
+
+
+def test_the_srun_of_the_lookouts_runs_on_another_node_free_of_its_own_step():
+    argv = lookout_argv(["gn002", "gn003"], step_name="lookout-1-1", task=["lookout"])
+    inner = argv.index("srun", 1)
+    middle = argv.index("env")
+    assert {"--nodes=1", "--ntasks=1", "--nodelist=gn002", "--overlap"} <= set(argv[:middle])
+    assert {"--unset=SLURM_NTASKS", "--unset=SLURM_NNODES", "--unset=SLURM_MEM_PER_NODE"} <= set(argv[middle:inner])
+    assert {"--nodes=2", "--ntasks=2", "--nodelist=gn[002-003]", "--overlap", "--no-kill"} <= set(argv[inner:])
+    assert argv[-1] == "lookout"

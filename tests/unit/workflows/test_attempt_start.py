@@ -104,7 +104,7 @@ class World:
         self.now += seconds
         self.then(self.now)
 
-    def carry(self, _attempt: Attempt, _chain: object, _patience: object) -> tuple[attempts.Decision, str]:
+    def carry(self, _attempt: Attempt, *_: object) -> tuple[attempts.Decision, str]:
         self.carried = True
         return attempts.Decision(attempts.Action.HAND_OVER, "time limit"), "time_limit"
 
@@ -140,7 +140,7 @@ def test_the_chained_job_is_queued_before_the_claim_and_told_after_it(
 def test_the_job_s_log_says_each_thing_once(
     world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def carry(attempt: Attempt, _chain: object, _patience: object) -> tuple[attempts.Decision, str]:
+    def carry(attempt: Attempt, *_: object) -> tuple[attempts.Decision, str]:
         attempt.event("restart_ended", "the loss is NaN", {"class": "divergence", "restart": 0})
         attempt.event("decided", "stop: the loss is NaN; it would be again")
         return attempts.Decision(attempts.Action.STOP, "the loss is NaN; it would be again"), "divergence"

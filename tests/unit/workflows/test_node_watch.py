@@ -24,6 +24,7 @@ class Attempt:
         self.launch = SimpleNamespace(address=SimpleNamespace(kind="localhost"), liveness=LivenessRule())
         self.record = SimpleNamespace(job_id=7, nodes=("n1", "n2", "n3"), host="n1")
         self.slurm = self
+        self.signals = SimpleNamespace(terminated=True)
         self.state, self.nodes = "RUNNING", ("n1", "n3")
         self.told: list[str] = []
 

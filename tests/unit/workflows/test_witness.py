@@ -77,21 +77,45 @@ def test_the_last_try_before_the_cancel_is_a_short_one(tmp_path: Path, monkeypat
     )
     monkeypatch.setattr(module, "RunFolder", lambda _path: run)
     monkeypatch.setattr(module, "Slurm", lambda: slurm)
-    monkeypatch.setattr(module, "answers", lambda *_where, timeout: bool(tries.append(timeout)))
+    monkeypatch.setattr(module, "ask", lambda *_where, timeout: tries.append(timeout) or "silent")
     monkeypatch.setenv("SLURMD_NODENAME", "node02")
-    monkeypatch.setenv("SLURM_PROCID", "1")
+    monkeypatch.setenv("SLURM_PROCID", "0")
     module.witness(tmp_path, 1, "localhost", 1, "silent")
     assert slurm.cancelled == [7]
     assert tries == [2.0, 1.0]
 
 
-def test_of_a_thousand_nodes_that_lose_the_batch_host_few_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked: list[Path] = []
-    monkeypatch.setattr(module, "RunFolder", looked.append)
-    monkeypatch.setattr(module.time, "sleep", lambda _seconds: None)
-    monkeypatch.setenv("SLURM_PROCID", "4")
-    module.witness(Path("/nowhere"), 1, "localhost", 1, "silent")
-    assert looked == []
+@pytest.mark.parametrize("told", [False, True], ids=["nobody told slurm", "slurm was told late"])
+def test_an_attempt_that_ended_on_a_host_that_cannot_say_so_is_ended_after_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: bool
+) -> None:
+    class Late(Slurm):
+        asked = 0
+
+        def jobs(self, ids: list[int]) -> dict[int, Job]:
+            self.asked += 1
+            return {} if told and self.asked > 3 else super().jobs(ids)
+
+    (tmp_path / "attempts" / "0001").mkdir(parents=True)
+    ledger.append(tmp_path, "claimed", "claimed", attempt=1, data={"job_id": 7})
+    ledger.append(tmp_path, "attempt_ended", "told to end", attempt=1, data={"action": "hand_over", "class": "unknown"})
+    record, slurm = AttemptRecord(1, 7, 0, "node01", 1, ("node01", "node02"), 0.0), Late()
+    slurm.away = False
+    run = SimpleNamespace(
+        path=tmp_path,
+        record=identity(tmp_path),
+        launch=lambda: SimpleNamespace(liveness=LivenessRule(silent_after=4.0)),
+        attempts=lambda: [record],
+    )
+    monkeypatch.setattr(module, "RunFolder", lambda _path: run)
+    monkeypatch.setattr(module, "Slurm", lambda: slurm)
+    monkeypatch.setattr(module, "ask", lambda *_where, timeout: "closed")
+    monkeypatch.setattr(module, "_END_IS_TOLD", 0.5)
+    begun = time.monotonic()
+    module.witness(tmp_path, 1, "localhost", 1, "closed")
+    assert slurm.cancelled == ([] if told else [7])
+    assert [event.kind for event in ledger.read_events(tmp_path, 0)] == ([] if told else ["batch_host_lost"])
+    assert told or time.monotonic() - begun > 0.5
 
 
 @pytest.mark.parametrize("failed", [False, True], ids=["no step", "a rank failed"])

@@ -1,5 +1,5 @@
-"""Nodes that die (every process of theirs at once), fall silent (all of them stopped: no connection closes), or are
-lost to Slurm alone."""
+"""Nodes that die (every process of theirs at once), fall silent (all of them stopped: no connection closes), are shut
+down, or are lost to Slurm alone."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import signal
 from functools import partial
 
+from pretrainctl.sandbox import outages
 from pretrainctl.workflows.drill.fault import Fault
 from pretrainctl.workflows.drill.place import EVERY
 from pretrainctl.workflows.drill.scene import Scene, SkippedError
@@ -42,6 +43,15 @@ def _host_lost(scene: Scene, *, silent: bool) -> None:
     scene.launch()
     scene.wait_for_step()
     kill(scene, scene.nodes()[0], silent=silent)
+
+
+def _host_shut_down(scene: Scene) -> None:
+    if scene.place.sandbox is None:
+        raise SkippedError("only a sandbox lets a node go down")
+    scene.launch()
+    scene.wait_for_step()
+    scene.strike()
+    outages.shut_down(scene.place.sandbox, scene.nodes()[0])
 
 
 def _killed_in_save(scene: Scene) -> None:
@@ -84,6 +94,12 @@ FAULTS = (
         "batch-host-silent",
         "the node of the batch script falls silent",
         partial(_host_lost, silent=True),
+        _NODE_FAILURE,
+    ),
+    Fault(
+        "batch-host-shut-down",
+        "the node of the batch script is shut down, and Slurm is not told that the job ended",
+        _host_shut_down,
         _NODE_FAILURE,
     ),
     Fault("node-killed-in-save", "a node dies with its shard half written", _killed_in_save, _NODE_FAILURE),
