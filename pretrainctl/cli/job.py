@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -28,9 +29,10 @@ def witness(
     number: Annotated[int, typer.Argument(metavar="ATTEMPT", help="The attempt that was lost.")],
     host: Annotated[str, typer.Argument(help="Its batch host.")],
     port: Annotated[int, typer.Argument(help="Where it listened.")],
+    first_turn: Annotated[int, typer.Argument(help="How many others look out besides those of this Slurm step.")],
     how: Annotated[str, typer.Argument(help="closed or silent.")],
 ) -> None:
     """End a job whose batch host is gone; a node of the job calls this."""
     from pretrainctl.workflows.attempt.witness import witness as look
 
-    look(run_dir, number, host, port, how)
+    look(run_dir, number, host, port, how, turn=first_turn + int(os.environ.get("SLURM_PROCID", "0")))

@@ -116,15 +116,14 @@ def decide(
     healthy_nodes: int,
     needed_nodes: int,
     job_is_ending: bool = False,
-    seconds_left: float | None = None,
-    seconds_to_first_step: float = 0.0,
+    false_alarm: bool = False,
 ) -> Decision:
     """What to do in an attempt whose training program has just ended.
 
     `history` holds the run's restarts in order, the one just ended last; its attempt is the present one.
     `healthy_nodes` of this allocation are alive, `needed_nodes` train. `job_is_ending`: Slurm has said that
-    it will take the allocation. `seconds_left` of it is None where it is not known; a restart that could not
-    do a step in that time is not begun.
+    it will take the allocation. `false_alarm`: the program was asked to leave for a loss that was none; what would be
+    handed over goes on here.
     """
     forbidden = stops_chain(diagnosis, rule)
     kind = FailureClass(diagnosis.failure_class)
@@ -137,7 +136,7 @@ def decide(
     exclude = left_out(diagnosis, history, rule)
     if diagnosis.lasting and healthy_nodes - len(exclude) < needed_nodes:
         exclude = ()  # the next job would stop at once: what is full is waited for here, on whichever node
-    if course is Course.HAND_OVER:
+    if course is Course.HAND_OVER and not false_alarm:
         return Decision(Action.HAND_OVER, diagnosis.message, exclude)
     if course in _ONCE and times > max(1, len(pauses)):
         last = history[-1].end_step
@@ -154,8 +153,6 @@ def decide(
         why = f"all {rule.restarts_per_attempt} restarts of this attempt are used"
     elif usable < needed_nodes:
         why = f"{usable} healthy nodes are left, {needed_nodes} are needed"
-    elif seconds_left is not None and seconds_left < seconds_to_first_step:
-        why = f"{seconds_left:.0f} s are left, a start takes {seconds_to_first_step:.0f} s"
     else:
         reason = f"{diagnosis.message}; {usable} healthy nodes are here, {needed_nodes} are needed"
         pause = pauses[min(times, len(pauses)) - 1] if pauses else 0.0

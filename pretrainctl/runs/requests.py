@@ -10,7 +10,10 @@ from pretrainctl.errors import LedgerError
 from pretrainctl.records import codec, contract
 from pretrainctl.records.contract import Request
 
-__all__ = ["ask", "ask_again"]
+__all__ = ["BATCH_HOST_LOST", "ask", "ask_again", "withdraw"]
+
+BATCH_HOST_LOST = "batch_host_lost"
+"""The reason of a request by those who took the batch host for lost."""
 
 
 def ask(run_dir: Path, action: Literal["save", "save_and_exit"], attempt: int, reason: str) -> Request:
@@ -32,3 +35,11 @@ def ask_again(run_dir: Path, action: Literal["save", "save_and_exit"], attempt: 
         return False
     ask(run_dir, action, attempt, reason)
     return True
+
+
+def withdraw(run_dir: Path, attempt: int, reason: str) -> None:
+    """Take back the request to `attempt` that was made for this reason: its next start would obey it too."""
+    path = contract.request_file(run_dir)
+    standing = codec.read_if_whole(Request, path)
+    if standing is not None and (standing.attempt, standing.reason) == (attempt, reason):
+        path.unlink(missing_ok=True)

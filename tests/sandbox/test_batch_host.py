@@ -94,6 +94,25 @@ def test_a_host_that_is_shut_down_and_cannot_tell_slurm_of_the_end_holds_no_job(
     assert site.command("cancel", run.name).returncode == 0
 
 
+def test_ranks_that_left_a_host_which_is_back_start_again_in_the_same_job(site: Site, sandbox: Sandbox) -> None:
+    run, host = launch(site, "host-blip", "resources.spares=1", "checkpoint.every_steps=1000", steps=5000)
+    where, request = sandbox.layout, contract.request_file(run.folder)
+    frozen = processes.freeze(
+        lambda: processes.members(processes.scan(), root=where.root, slurm_conf=where.slurm_conf, names=[host])
+    )
+    wait_until(request.exists, 40, "the ranks to be asked to save", run=run)
+    for one in frozen:
+        processes.send(one, signal.SIGCONT)
+    wait_until(lambda: len(run.events("restart_started")) == 2, 60, "the next start", run=run)
+    assert [event.attempt for event in run.events("restart_started")] == [1, 1], run.story()
+    saved = run.samples("saved")[0]["step"]
+    run.wait_for_step(saved + 20)
+    assert run.first_step_of(1, 1) == saved + 1
+    assert not run.events("batch_host_lost")
+    assert not run.events("node_listed")
+    assert site.command("cancel", run.name).returncode == 0
+
+
 def test_with_a_spare_the_ranks_save_before_the_job_is_ended(site: Site, sandbox: Sandbox) -> None:
     run, host = launch(site, "host-spare", "resources.spares=1", "checkpoint.every_steps=1000", steps=2000)
     assert host not in run.events("restart_started")[0].data["nodes"]

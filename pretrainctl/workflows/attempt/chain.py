@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Mapping
@@ -85,16 +86,21 @@ class Chain:
 
     def last_try(self, patience: Patience) -> None:
         """Before this job hands over: wait for a controller that does not answer, since without a chained job nobody
-        goes on. What Slurm refused is asked for once more only."""
+        goes on. What Slurm refused is asked for once more only. Where nothing is queued, since a person cancelled it or
+        all jobs of the launch are used, that is said."""
         self.ensure()
-        if self._missing and not self._waiting and not self._refused:
+        name = self._run.record.name
+        if not self._missing:
+            with contextlib.suppress(SlurmError):
+                if not self._queued():
+                    said = f"no job of this run is queued: nothing goes on by itself; see `pretrainctl status {name}`"
+                    self._say("note", said)
+        elif not self._waiting and not self._refused:
             try:
                 patience.until("Slurm to take the chained job", self._queue)
             except Exception as error:  # noqa: BLE001 - what this attempt knows is written all the same
                 why = error if isinstance(error, PretrainctlError) else tell_fault(error)
-                self._say(
-                    "note", f"nothing goes on by itself, `pretrainctl reconcile {self._run.record.name}` does: {why}"
-                )
+                self._say("note", f"nothing goes on by itself, `pretrainctl reconcile {name}` does: {why}")
 
     def _queue(self) -> None:
         self._waiting = []

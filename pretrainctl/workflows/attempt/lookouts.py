@@ -23,42 +23,45 @@ _LOOKOUTS = 3
 """Nodes that look out: each later one only acts where the ones before it did not."""
 _AGAIN_AFTER = 10.0
 """Seconds between two starts."""
-_STARTS = 4
-"""Starts of an attempt: where a site lets no srun run on other nodes, it would be one each few seconds."""
+_FAILURES = 3
+"""Steps that may end on nodes that live: where a site lets no srun run on other nodes, each one does at once."""
 
 
 class Lookouts:
-    """The Slurm step of the lookouts of an attempt. Nobody but Slurm ends it, with the job."""
+    """The Slurm steps of the lookouts of an attempt. Nobody but Slurm ends them, with the job."""
 
     def __init__(self, attempt: Attempt, listener: Listener) -> None:
         self.attempt = attempt
         self._listener = listener
-        self._child: process.Child | None = None
-        self._nodes: tuple[str, ...] = ()
+        self._steps: list[tuple[process.Child, tuple[str, ...]]] = []
         self._starts = 0
+        self._failed = 0
         self._begun = 0.0
 
     def tick(self, healthy: Sequence[str]) -> None:
-        """See that somebody looks out, where a job has more `healthy` nodes than its batch host."""
-        ended = self._child is None or self._child.poll() is not None
-        if not ended and not set(self._nodes).isdisjoint(healthy):
+        """See that as many look out as can, where a job has more `healthy` nodes than its batch host."""
+        if self._failed > _FAILURES or (self._starts and time.monotonic() - self._begun < _AGAIN_AFTER):
             return
-        others = tuple(node for node in healthy if node != self.attempt.record.host)[:_LOOKOUTS]
-        if not others or (self._starts and time.monotonic() - self._begun < _AGAIN_AFTER):
+        ended = [
+            child.poll() for child, nodes in self._steps if child.poll() is not None and set(nodes) <= set(healthy)
+        ]
+        self._failed += len(ended)
+        if self._failed > _FAILURES:
+            many = f"the step of the lookouts ended {self._failed} times (status {ended[-1]})"
+            self.attempt.event("note", f"nobody looks out for the batch host: {many}")
             return
-        if self._starts == _STARTS:
-            self._starts += 1
-            status = "a dead node" if self._child is None else f"status {self._child.poll()}"
-            self.attempt.event(
-                "note", f"nobody looks out for the batch host: the step ended {_STARTS} times ({status})"
-            )
-        if self._starts < _STARTS:
-            self._start(others)
+        self._steps = [step for step in self._steps if step[0].poll() is None]
+        looking = {node for _, nodes in self._steps for node in nodes if node in healthy}
+        others = [node for node in self.attempt.record.nodes if node in healthy and node != self.attempt.record.host]
+        free = [node for node in others if node not in looking]
+        missing = min(_LOOKOUTS - len(looking), len(free))
+        if missing > 0:
+            self._start(_spread(free, missing), first_turn=len(looking))
 
-    def _start(self, nodes: tuple[str, ...]) -> None:
+    def _start(self, nodes: tuple[str, ...], first_turn: int) -> None:
         launch, record, path = self.attempt.launch, self.attempt.record, self.attempt.run.path
         self._starts += 1
-        self._nodes, self._begun = nodes, time.monotonic()
+        self._begun = time.monotonic()
         address = (node_names.master_address(record.host, launch.address), str(self._listener.port))
         argv = steps.lookout_argv(
             nodes,
@@ -66,7 +69,8 @@ class Lookouts:
             task=[
                 *(launch.python, "-m", "pretrainctl.liveness.lookout", *address),
                 *(str(launch.liveness.interval), str(launch.liveness.silent_after)),
-                *(launch.python, "-m", "pretrainctl", "witness", str(path), str(record.attempt), *address),
+                *(launch.python, "-m", "pretrainctl", "witness"),
+                *(str(path), str(record.attempt), *address, str(first_turn)),
             ],
         )
         with contextlib.ExitStack() as opened:
@@ -75,4 +79,9 @@ class Lookouts:
                 log = opened.enter_context((contract.attempt_dir(path, record.attempt) / "witness.log").open("ab"))
             output = log.fileno() if log is not None else None
             environment = {**step_environment(os.environ), TOKEN_VARIABLE: self._listener.token}
-            self._child = process.start(argv, env=environment, stdout=output, stderr=output)
+            self._steps.append((process.start(argv, env=environment, stdout=output, stderr=output), nodes))
+
+
+def _spread(nodes: Sequence[str], many: int) -> tuple[str, ...]:
+    """So many of the nodes, far from each other in the list: neighbours share a rack, its power and its switch."""
+    return tuple(nodes[(index * len(nodes) + len(nodes) // 2) // many] for index in range(many))

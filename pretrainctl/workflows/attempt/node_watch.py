@@ -31,6 +31,8 @@ _ALONE_PATIENCE = 10.0
 """Seconds that a beat may take to come back where it alone had ended; a Slurm step on one node starts in one."""
 _ALONE = 3
 """Times that the beat of a node is started anew because it alone had ended; a node on which it ends again is dead."""
+_GOODBYE = 1.5
+"""Seconds that the beats may take to end once the attempt has said goodbye (0.1 to 0.3 s seen)."""
 _TAKEN = "Slurm has taken it from the job"
 
 
@@ -198,7 +200,9 @@ class NodeWatch:
         """End the beats; a step with a dead node is left to Slurm. The listener goes on answering the lookouts, which
         are there until the job ends."""
         self.listener.say_goodbye()
+        began = time.monotonic()
         for child in (self._child, *self._single):
-            if child is not None:
+            # An srun that is told to end says so in the job's log as of a failure.
+            if child is not None and (self.dead or child.wait(max(0.0, began + _GOODBYE - time.monotonic())) is None):
                 child.stop(grace=0.5)
         self._ends.close()

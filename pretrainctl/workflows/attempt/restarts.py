@@ -15,6 +15,7 @@ from pretrainctl.recovery.diagnosis import FailureClass, diagnose
 from pretrainctl.recovery.placement import Placement
 from pretrainctl.runs import ledger
 from pretrainctl.runs.fence import hold
+from pretrainctl.runs.requests import BATCH_HOST_LOST, withdraw
 from pretrainctl.runs.state import fold
 from pretrainctl.workflows.attempt.chain import Chain
 from pretrainctl.workflows.attempt.context import Attempt
@@ -61,7 +62,7 @@ def train(attempt: Attempt, watch: NodeWatch, chain: Chain, nodes: NodeChoice) -
         attempt.tell_set_aside(patience.until("the ledger", set_aside))
         diagnosis = _diagnose(attempt, restart, end, patience)
         patience.until("the ledger", attempt.write_events)
-        decision = _decide(attempt, patience, diagnosis, nodes)
+        decision = _decide(attempt, patience, diagnosis, nodes, false_alarm=_false_alarm(attempt, end, patience))
         nodes.leave_out(decision.exclude)
         if decision.action is not Action.RESTART_HERE:
             nodes.keep_off()
@@ -106,7 +107,17 @@ def _diagnose(attempt: Attempt, restart: Restart, end: RestartEnd, patience: Pat
     return diagnosis
 
 
-def _decide(attempt: Attempt, patience: Patience, diagnosis: Diagnosis, nodes: NodeChoice) -> Decision:
+def _false_alarm(attempt: Attempt, end: RestartEnd, patience: Patience) -> bool:
+    """Whether the ranks left because this batch host was taken for lost, as one is that stood still for a while."""
+    if end.end is None or (end.end.kind, end.end.reason) != ("checkpointed", BATCH_HOST_LOST):
+        return False
+    patience.until("the run folder", functools.partial(withdraw, attempt.run.path, attempt.number, BATCH_HOST_LOST))
+    return True
+
+
+def _decide(
+    attempt: Attempt, patience: Patience, diagnosis: Diagnosis, nodes: NodeChoice, *, false_alarm: bool
+) -> Decision:
     """What follows from a diagnosis, told in the ledger."""
     history = patience.until("the ledger", functools.partial(restart_summaries, attempt.run, attempt.number))
     nodes.listing.add_diagnosed(diagnosis, history)
@@ -118,6 +129,7 @@ def _decide(attempt: Attempt, patience: Patience, diagnosis: Diagnosis, nodes: N
         healthy_nodes=nodes.count(),
         needed_nodes=attempt.launch.srun.nodes,
         job_is_ending=attempt.signals.terminated or attempt.signals.time_limit_near,
+        false_alarm=false_alarm,
     )
     decision = decisions.hold_to_limits(decision, history, limits, spent_now(attempt, patience))
     attempt.event(

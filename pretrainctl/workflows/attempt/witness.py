@@ -22,7 +22,7 @@ from pretrainctl.records.run import AttemptRecord
 from pretrainctl.recovery.policies import FailureClass
 from pretrainctl.runs import ledger
 from pretrainctl.runs.folder import RunFolder
-from pretrainctl.runs.requests import ask_again
+from pretrainctl.runs.requests import BATCH_HOST_LOST, ask_again
 from pretrainctl.runs.state import AttemptState, fold
 from pretrainctl.slurm.client import Slurm
 from pretrainctl.workflows.attempt.patience import tell_fault
@@ -47,14 +47,15 @@ _SAVE_PATIENCE = 180.0
 """Seconds that ranks which train without an attempt may take to save."""
 
 
-def witness(run_dir: Path, number: int, host: str, port: int, how: str) -> None:
+def witness(run_dir: Path, number: int, host: str, port: int, how: str, *, turn: int) -> None:
     """End the job of attempt `number` where its batch host, whose address is `host`:`port`, is really gone.
 
-    Called on each node that looks out. A loss is believed only where the attempt does not answer now, Slurm still says
+    Called on each node that looks out, of which each later one, by its `turn` from 0, only acts where those before it
+    did not. A loss is believed only where the attempt does not answer now, Slurm still says
     that the job runs, and the run folder can be written: a file system that hangs silences a batch host too. Where the
     attempt has ended, Slurm has the time that it takes to hear of it.
     """
-    me, turn = os.environ.get("SLURMD_NODENAME", ""), int(os.environ.get("SLURM_PROCID", "0"))
+    me = os.environ.get("SLURMD_NODENAME", "")
     token = os.environ.get(TOKEN_VARIABLE, "")
 
     def is_there(timeout: float) -> bool:
@@ -122,7 +123,9 @@ def end_headless_job(
     if job is None or not job.is_running:
         return False
     if _trains_elsewhere(run, record):
-        ask_again(run.path, "save_and_exit", record.attempt, "batch_host_lost")
+        if is_there():
+            return False
+        ask_again(run.path, "save_and_exit", record.attempt, BATCH_HOST_LOST)
         _wait_for_end(run, record)
     for queued in slurm.queued(run.record.job_name):
         if queued.is_waiting:

@@ -81,8 +81,13 @@ def test_the_node_count_is_never_lowered() -> None:
 
 def test_an_allocation_that_ends() -> None:
     assert decision("node_failure", job_is_ending=True).action is Action.HAND_OVER
-    assert decision("unknown", seconds_left=40, seconds_to_first_step=60).action is Action.HAND_OVER
-    assert decision("unknown", seconds_left=80, seconds_to_first_step=60).action is Action.RESTART_HERE
+    assert decision("checkpointed", job_is_ending=True, false_alarm=True).action is Action.HAND_OVER
+
+
+def test_ranks_that_left_for_a_false_alarm_start_again_here() -> None:
+    assert decision("checkpointed").action is Action.HAND_OVER
+    assert decision("checkpointed", false_alarm=True).action is Action.RESTART_HERE
+    assert decision("checkpointed", false_alarm=True, healthy=1).action is Action.HAND_OVER
 
 
 def test_the_budget_of_an_attempt() -> None:

@@ -291,6 +291,24 @@ def test_where_sbatch_is_known_not_to_work_inside_it_is_not_tried(
     assert world.queue.jobs_queued == []
 
 
+@pytest.mark.parametrize("chain", ["inside", "prequeued"])
+def test_a_hand_over_to_nobody_is_told(world: World, monkeypatch: pytest.MonkeyPatch, chain: str) -> None:
+    def carry(*_: object) -> tuple[attempts.Decision, str]:
+        world.queue.jobs_queued = []  # a person cancels what waits
+        return attempts.Decision(attempts.Action.HAND_OVER, "lost node02"), "node_failure"
+
+    world.queue.jobs_queued = [8]
+    monkeypatch.setattr(RunFolder, "launch", lambda _run: replaced(chain=chain))
+    assert world.go() == 0
+    assert world.events("note") == []
+    monkeypatch.setattr(attempts, "_carry", carry)
+    assert world.go() == 0
+    assert world.queue.jobs_queued == [], "a person does not want it back"
+    assert world.events("note") == [
+        "no job of this run is queued: nothing goes on by itself; see `pretrainctl status a`"
+    ]
+
+
 def test_an_event_that_cannot_be_written_comes_before_the_next(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     record = claim(world.folder, ME)
     attempt = Attempt(RunFolder(world.folder), LAUNCH, record, world.queue, world.signals)  # type: ignore[arg-type]

@@ -14,16 +14,17 @@ from pretrainctl.workflows.attempt.lookouts import Lookouts
 
 
 class World:
-    """Lookouts of job 7 on n1 (the batch host) to n6, by a clock of its own; `started` are the nodes of each start."""
+    """Lookouts of job 7 on n1 (the batch host) to n10, by a clock of its own; `started` are the nodes of each start."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
         self.status: int | None = None
         self.started: list[str] = []
         self.told: list[str] = []
+        self.turns: list[str] = []
         (folder / "attempts" / "0001").mkdir(parents=True)
         launch = SimpleNamespace(address=AddressRule("localhost"), liveness=LivenessRule(), python="python")
-        record = SimpleNamespace(host="n1", attempt=1)
+        record = SimpleNamespace(host="n1", attempt=1, nodes=tuple(f"n{number}" for number in range(1, 11)))
         attempt: Any = SimpleNamespace(run=SimpleNamespace(path=folder), launch=launch, record=record, event=self.event)
         self.lookouts = Lookouts(attempt, SimpleNamespace(port=1234, token="secret"))  # type: ignore[arg-type]
         monkeypatch.setattr(module.time, "monotonic", lambda: self.now)
@@ -32,6 +33,7 @@ class World:
     def start(self, argv: list[str], *, env: dict[str, str], **_streams: object) -> SimpleNamespace:
         assert env["PRETRAINCTL_BEAT_TOKEN"] == "secret"
         inner = list(argv)[list(argv).index("env") :]
+        self.turns.append(list(argv)[-1])
         self.started.append(next(word for word in inner if word.startswith("--nodelist=")).partition("=")[2])
         self.status = None
         return SimpleNamespace(poll=lambda: self.status)
@@ -50,9 +52,9 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     return World(tmp_path, monkeypatch)
 
 
-def test_a_few_nodes_look_out_and_never_the_batch_host(world: World) -> None:
-    world.pass_by(60, "n2", "n3", "n4", "n5", "n6", "n1")
-    assert world.started == ["n[2-4]"]
+def test_a_few_nodes_far_from_each_other_look_out_and_never_the_batch_host(world: World) -> None:
+    world.pass_by(60, *(f"n{number}" for number in range(10, 0, -1)))
+    assert world.started == ["n[3,6,9]"]
 
 
 def test_nobody_looks_out_where_the_batch_host_is_alone(world: World) -> None:
@@ -60,12 +62,14 @@ def test_nobody_looks_out_where_the_batch_host_is_alone(world: World) -> None:
     assert (world.started, world.told) == ([], [])
 
 
-def test_others_look_out_where_all_of_those_who_did_are_dead(world: World) -> None:
-    world.pass_by(20, "n2", "n3", "n1")
-    world.pass_by(20, "n3", "n5", "n1")
-    assert world.started == ["n[2-3]"]
-    world.pass_by(20, "n5", "n1")
-    assert world.started == ["n[2-3]", "n5"]
+def test_another_looks_out_for_each_of_those_who_did_and_are_dead(world: World) -> None:
+    world.pass_by(20, "n2", "n3", "n4", "n5", "n1")
+    assert world.started == ["n[2,4-5]"]
+    world.pass_by(20, "n2", "n3", "n4", "n1")
+    assert world.started == ["n[2,4-5]", "n3"]
+    assert world.turns == ["0", "2"]
+    world.pass_by(60, "n2", "n3", "n4", "n1")
+    assert len(world.started) == 2
 
 
 def test_a_step_that_ends_is_started_again_a_few_times_and_then_it_is_said(world: World) -> None:
@@ -73,4 +77,5 @@ def test_a_step_that_ends_is_started_again_a_few_times_and_then_it_is_said(world
         world.pass_by(1, "n2", "n1")
         world.status = 1
     assert world.started == ["n2"] * 4
-    assert world.told == ["nobody looks out for the batch host: the step ended 4 times (status 1)"]
+    (said,) = world.told
+    assert said == "nobody looks out for the batch host: the step of the lookouts ended 4 times (status 1)"

@@ -79,8 +79,7 @@ def test_the_last_try_before_the_cancel_is_a_short_one(tmp_path: Path, monkeypat
     monkeypatch.setattr(module, "Slurm", lambda: slurm)
     monkeypatch.setattr(module, "ask", lambda *_where, timeout: tries.append(timeout) or "silent")
     monkeypatch.setenv("SLURMD_NODENAME", "node02")
-    monkeypatch.setenv("SLURM_PROCID", "0")
-    module.witness(tmp_path, 1, "localhost", 1, "silent")
+    module.witness(tmp_path, 1, "localhost", 1, "silent", turn=0)
     assert slurm.cancelled == [7]
     assert tries == [2.0, 1.0]
 
@@ -112,7 +111,7 @@ def test_an_attempt_that_ended_on_a_host_that_cannot_say_so_is_ended_after_a_whi
     monkeypatch.setattr(module, "ask", lambda *_where, timeout: "closed")
     monkeypatch.setattr(module, "_END_IS_TOLD", 0.5)
     begun = time.monotonic()
-    module.witness(tmp_path, 1, "localhost", 1, "closed")
+    module.witness(tmp_path, 1, "localhost", 1, "closed", turn=0)
     assert slurm.cancelled == ([] if told else [7])
     assert [event.kind for event in ledger.read_events(tmp_path, 0)] == ([] if told else ["batch_host_lost"])
     assert told or time.monotonic() - begun > 0.5
@@ -138,3 +137,15 @@ def test_ranks_that_cannot_save_are_not_waited_for(tmp_path: Path, *, failed: bo
     assert slurm.cancelled == [7]
     assert time.monotonic() - begun < 60
     assert codec.read(Request, contract.request_file(tmp_path)).reason == "batch_host_lost"
+
+
+def test_ranks_of_a_host_that_is_back_are_not_asked_to_leave(tmp_path: Path) -> None:
+    contract.restart_dir(tmp_path, 1, 0).mkdir(parents=True)
+    ledger.append(tmp_path, "claimed", "claimed", attempt=1, data={"job_id": 7})
+    data = {"restart": 0, "nodes": ["node02", "node03"]}
+    ledger.append(tmp_path, "restart_started", "started", attempt=1, data=data)
+    run, slurm = SimpleNamespace(path=tmp_path, record=identity(tmp_path), restarts=lambda _attempt: [0]), Slurm()
+    record = AttemptRecord(1, 7, 0, "node01", 1, ("node01", "node02", "node03"), 0.0)
+    assert not end_headless_job(run, record, slurm, "silent", is_there=lambda: True)
+    assert not contract.request_file(tmp_path).exists()
+    assert ledger.read_events(tmp_path, 0) == []
