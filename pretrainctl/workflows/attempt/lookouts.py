@@ -75,8 +75,8 @@ class Lookouts:
         )
         with contextlib.ExitStack() as opened:
             log: BinaryIO | None = None
-            with contextlib.suppress(OSError):  # what they say is of use, and not needed
-                log = opened.enter_context((contract.attempt_dir(path, record.attempt) / "witness.log").open("ab"))
+            with contextlib.suppress(OSError):  # what their sruns say is of use, and not needed
+                log = opened.enter_context((contract.attempt_dir(path, record.attempt) / "lookouts.log").open("ab"))
             output = log.fileno() if log is not None else None
             environment = {**step_environment(os.environ), TOKEN_VARIABLE: self._listener.token}
             self._steps.append((process.start(argv, env=environment, stdout=output, stderr=output), nodes))
