@@ -11,7 +11,9 @@ from typing import Any
 from pretrainctl.errors import CommandError, PretrainctlError, SlurmError
 from pretrainctl.records.launch import Launch
 from pretrainctl.records.run import EventKind
+from pretrainctl.runs import ledger
 from pretrainctl.runs.folder import RunFolder
+from pretrainctl.runs.state import fold
 from pretrainctl.slurm.client import Slurm
 from pretrainctl.slurm.refusals import read_refusal
 from pretrainctl.workflows.attempt.context import Attempt
@@ -91,8 +93,8 @@ class Chain:
         self.ensure()
         name = self._run.record.name
         if not self._missing:
-            with contextlib.suppress(SlurmError):
-                if not self._queued():
+            with contextlib.suppress(PretrainctlError, OSError):
+                if not self._queued() and fold(ledger.read_events(self._run.path)).stopped is None:
                     said = f"no job of this run is queued: nothing goes on by itself; see `pretrainctl status {name}`"
                     self._say("note", said)
         elif not self._waiting and not self._refused:

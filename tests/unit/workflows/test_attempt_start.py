@@ -309,6 +309,17 @@ def test_a_hand_over_to_nobody_is_told(world: World, monkeypatch: pytest.MonkeyP
     ]
 
 
+def test_a_run_that_is_cancelled_misses_nobody(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def carry(*_: object) -> tuple[attempts.Decision, str]:
+        world.queue.jobs_queued = []
+        ledger.append(world.folder, "cancel_requested", "cancelled")
+        return attempts.Decision(attempts.Action.HAND_OVER, "told to end"), "checkpointed"
+
+    monkeypatch.setattr(attempts, "_carry", carry)
+    world.go()
+    assert world.events("note") == []
+
+
 def test_an_event_that_cannot_be_written_comes_before_the_next(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     record = claim(world.folder, ME)
     attempt = Attempt(RunFolder(world.folder), LAUNCH, record, world.queue, world.signals)  # type: ignore[arg-type]
