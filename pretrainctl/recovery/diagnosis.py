@@ -19,6 +19,7 @@ from pretrainctl.records.run import Diagnosis
 from pretrainctl.recovery.facts import facts_of, log_facts
 from pretrainctl.recovery.log_reading import LogReading
 from pretrainctl.recovery.log_verdict import LogVerdict, read_verdict
+from pretrainctl.recovery.new_nodes import lay_on_new_nodes
 from pretrainctl.recovery.placement import Placement
 from pretrainctl.recovery.policies import FailureClass
 from pretrainctl.recovery.signatures import Confidence
@@ -48,8 +49,8 @@ class Evidence:
     `signals`: names of signals that the attempt received. `request`: the last request sent to the ranks.
     `hang`: what the watch of the progress saw, empty if nothing, and `stuck` its record. `start_step` is the step it
     resumed from, `last_step` the last optimizer step it did, None where it did none. `placement`: where its ranks lay.
-    `target_steps` is the step to which the run was launched, 0 where that is not known. `spread`: who printed the line
-    on which the log's verdict rests.
+    `trained`: nodes on which the same attempt did steps before. `target_steps` is the step to which the run was
+    launched, 0 where that is not known. `spread`: who printed the line on which the log's verdict rests.
     """
 
     srun_status: int | None = None
@@ -69,6 +70,7 @@ class Evidence:
     last_step: int | None = None
     log: LogReading = field(default_factory=LogReading)
     placement: Placement = field(default_factory=Placement)
+    trained: frozenset[str] = frozenset()
     target_steps: int = 0
     spread: Spread = field(default_factory=Spread)
 
@@ -82,7 +84,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     for rule in (_ended, _cancelled, _stopped, _saved, _outside, _by_itself):
         found = rule(evidence, told)
         if found is not None:
-            return found
+            return lay_on_new_nodes(found, evidence.trained, evidence.placement, evidence.last_step)
     if evidence.srun_status == 0:
         message = "srun returned 0, but there is no end record: it is not known how the training ended"
     elif evidence.job_signal is not None:

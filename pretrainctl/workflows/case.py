@@ -25,7 +25,7 @@ from pretrainctl.slurm.states import ending_signal
 from pretrainctl.units import show_duration
 from pretrainctl.workflows import last_word
 from pretrainctl.workflows.finding import Finding, finding_of
-from pretrainctl.workflows.look_back import evidence_of
+from pretrainctl.workflows.look_back import evidence_of, trained_before
 from pretrainctl.workflows.reach import reach
 from pretrainctl.workflows.read_logs import read_logs
 
@@ -248,6 +248,7 @@ class Case:
             if asked
             else None,
             placement=Placement(nodes, self.launch.srun.tasks_per_node),
+            trained=trained_before(self.run, owner.attempt, restart, told),
             other_logs=[self.run.job_log(owner.job_id)] if last else [],
             log_bytes=None,
             target_steps=self.launch.target_steps,

@@ -29,7 +29,7 @@ from pretrainctl.workflows.loading import judge_load, refused_tags, resume_tag_o
 from pretrainctl.workflows.read_logs import read_logs
 from pretrainctl.workflows.spread import spread_in
 
-__all__ = ["Past", "evidence_of", "expected_checkpoint", "look_back", "restart_summaries", "steps_of"]
+__all__ = ["Past", "evidence_of", "expected_checkpoint", "look_back", "restart_summaries", "steps_of", "trained_before"]
 
 _LOG_BYTES = 64 << 20
 """Of a longer log only the end is read before the next start: a third of a second; `doctor` reads all of it."""
@@ -90,6 +90,7 @@ def look_back(run: RunFolder, slurm: Slurm, *, before: int | None = None) -> Pas
             job_class=job_class,
             dead_nodes=dead,
             placement=Placement(nodes, launch.srun.tasks_per_node),
+            trained=trained_before(run, newest.attempt, restarts[-1], told),
             target_steps=launch.target_steps,
         )
         if restarts
@@ -118,6 +119,16 @@ def _nodes_of(told: Sequence[Event]) -> tuple[str, ...]:
     return tuple(started[-1].data.get("nodes", ())) if started else ()
 
 
+def trained_before(run: RunFolder, attempt: int, restart: int, told: Sequence[Event]) -> frozenset[str]:
+    """Nodes on which earlier restarts of an attempt did steps, by its events."""
+    nodes: set[str] = set()
+    for event in told:
+        earlier = event.data.get("restart", restart) if event.kind == "restart_started" else restart
+        if earlier < restart and steps_of(contract.restart_dir(run.path, attempt, earlier))[1] is not None:
+            nodes.update(event.data.get("nodes", ()))
+    return frozenset(nodes)
+
+
 def evidence_of(  # noqa: PLR0913 - what a caller may know besides
     folder: Path,
     *,
@@ -129,6 +140,7 @@ def evidence_of(  # noqa: PLR0913 - what a caller may know besides
     signals: Sequence[str] = (),
     hang: Hang | None = None,
     placement: Placement | None = None,
+    trained: frozenset[str] = frozenset(),
     other_logs: Sequence[Path] = (),
     log_bytes: int | None = _LOG_BYTES,
     target_steps: int = 0,
@@ -154,6 +166,7 @@ def evidence_of(  # noqa: PLR0913 - what a caller may know besides
         last_step=last,
         log=reading,
         placement=placement or Placement(),
+        trained=trained,
         target_steps=target_steps,
         spread=spread_in([log], reading, placement or Placement(), limit=log_bytes),
     )

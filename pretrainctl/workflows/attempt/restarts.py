@@ -25,7 +25,7 @@ from pretrainctl.workflows.attempt.node_watch import NodeWatch
 from pretrainctl.workflows.attempt.patience import IDLE_PAUSE, MAY_PASS, Patience
 from pretrainctl.workflows.attempt.restart import Restart, RestartEnd
 from pretrainctl.workflows.loading import judge_load
-from pretrainctl.workflows.look_back import evidence_of, expected_checkpoint, restart_summaries
+from pretrainctl.workflows.look_back import evidence_of, expected_checkpoint, restart_summaries, trained_before
 
 __all__ = ["open_gate", "train"]
 
@@ -75,6 +75,7 @@ def train(attempt: Attempt, watch: NodeWatch, chain: Chain, nodes: NodeChoice) -
 
 def _diagnose(attempt: Attempt, restart: Restart, end: RestartEnd, patience: Patience) -> Diagnosis:
     """Why a start ended, told in the ledger."""
+    told = patience.until("the ledger", functools.partial(ledger.read_events, attempt.run.path, attempt.number))
     evidence = evidence_of(
         restart.folder,
         job_class=_taken_away(attempt, end),
@@ -84,6 +85,7 @@ def _diagnose(attempt: Attempt, restart: Restart, end: RestartEnd, patience: Pat
         signals=["SIGTERM"] if end.terminated else [],
         hang=end.hang,
         placement=Placement(restart.nodes, attempt.launch.srun.tasks_per_node),
+        trained=trained_before(attempt.run, attempt.number, restart.number, told),
         target_steps=attempt.launch.target_steps,
     )
     diagnosis = restart.resumed.from_scratch or diagnose(evidence)
