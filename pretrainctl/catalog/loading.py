@@ -27,7 +27,7 @@ from pretrainctl.catalog.reading import (
     read_document,
     sections,
 )
-from pretrainctl.catalog.wording import SHAPES, what_is_wrong
+from pretrainctl.catalog.wording import SHAPES, shown_value, what_else, what_is_wrong, written_part
 from pretrainctl.errors import InputError
 from pretrainctl.schema import ClusterProfile, Recipe
 
@@ -151,7 +151,7 @@ def _declared_names() -> set[str]:
 
 def _lies_in(section: Document, problem: ErrorDetails) -> bool:
     """Whether it is a value of this section that is wrong, and not what it makes of the rest."""
-    written = _written(section.values, problem["loc"])
+    written = written_part(section.values, problem["loc"])
     told = problem["type"] in ("extra_forbidden", "missing") or not isinstance(problem["input"], dict)
     return told and bool(written) and written in section.origins
 
@@ -196,11 +196,11 @@ def _explain(
     document: Document, model: type[BaseModel], problems: Sequence[ErrorDetails], settings_to_blame: set[str]
 ) -> InputError:
     first = _first(problems)
-    written = _written(document.values, first["loc"])
+    written = written_part(document.values, first["loc"])
     place: Key = (*written, first["loc"][-1]) if first["type"] == "missing" else written
     whole_section = first["type"] == "value_error" and isinstance(first["input"], dict)
     origin = document.newest(written, settings_to_blame) if whole_section else document.origin(written)
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    more = what_else(document, problems, [first])
     dotted = ".".join(str(part) for part in written)
     if first["type"] == "extra_forbidden":
         known = _known_keys(model, place[:-1])
@@ -211,23 +211,21 @@ def _explain(
         section = ".".join(str(part) for part in place[:-1]) or "the top"
         return InputError(f"{origin}: unknown key {str(place[-1])!r} in {section}{more}", hint=hint)
     if first["type"] == "missing":
-        missing = [
-            ".".join(map(str, (*_written(document.values, one["loc"]), one["loc"][-1])))
-            for one in problems
-            if one["type"] == "missing"
-        ]
-        what = f"the key {missing[0]} is" if len(missing) == 1 else f"the keys {', '.join(missing)} are"
-        others = len(problems) - len(missing)
-        more = f" (and {others} other problems)" if others else ""
-        whole = model is ClusterProfile and sum("." not in name for name in missing) > 1
+        missing = [one for one in problems if one["type"] == "missing"]
+        named = [".".join(map(str, (*written_part(document.values, one["loc"]), one["loc"][-1]))) for one in missing]
+        what = f"the key {named[0]} is" if len(named) == 1 else f"the keys {', '.join(named)} are"
+        more = what_else(document, problems, missing)
+        whole = model is ClusterProfile and sum("." not in name for name in named) > 1
         hint = _WHOLE_PROFILE if whole else _meaning(model, place)
         return InputError(f"{origin}: {what} missing{more}", hint=hint)
     expected = SHAPES.get(first["type"])
     if expected is not None and dotted:
         hint = _form(model, written, first["input"], expected) or _meaning(model, place)
-        return InputError(f"{origin}: {dotted}: {expected} is expected, not {_short(first['input'])}{more}", hint=hint)
+        return InputError(
+            f"{origin}: {dotted}: {expected} is expected, not {shown_value(first['input'])}{more}", hint=hint
+        )
     message = what_is_wrong(first)
-    got = "" if first["type"] == "value_error" or not dotted else f", not {_short(first['input'])}"
+    got = "" if first["type"] == "value_error" or not dotted else f", not {shown_value(first['input'])}"
     what = f"{dotted}: " if dotted else ""
     return InputError(f"{origin}: {what}{message}{got}{more}", hint=_meaning(model, place))
 
@@ -245,22 +243,6 @@ def _form(model: type[BaseModel], place: Key, value: Any, expected: str) -> str:
     return (
         f"write {place[-1]}: {written}" if key else f"{_meaning(model, place)} Keys: {', '.join(section.model_fields)}"
     )
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _written(values: Any, place: Key) -> Key:
-    """The part of pydantic's location that exists in what was written (it adds names of union members)."""
-    found: list[str | int] = []
-    for part in place:
-        known = values if isinstance(values, dict) else range(len(values)) if isinstance(values, list) else ()
-        if part in known:
-            values = values[part]
-            found.append(part)
-    return tuple(found)
 
 
 def _model_at(model: type[BaseModel], place: Key) -> type[BaseModel] | None:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic_core import ErrorDetails
 
-__all__ = ["PATTERNS", "SHAPES", "WORDS", "what_is_wrong"]
+from pretrainctl.catalog.reading import Document, Key
+
+__all__ = ["PATTERNS", "SHAPES", "WORDS", "shown_value", "what_else", "what_is_wrong", "written_part"]
+
+_MOST_TOLD = 6
+"""Further problems that are told; who has more has taken another kind of file."""
 
 SHAPES = {"model_type": "a section", "dict_type": "a section", "tuple_type": "a list", "list_type": "a list"}
 """What pydantic calls an object and an array."""
@@ -65,3 +72,70 @@ def _count(context: Mapping[str, Any], value: Any) -> str:
     count = context.get("min_length", context.get("max_length"))
     one, several = ("character", "characters") if isinstance(value, str) else ("entry", "entries")
     return f"1 {one} is" if count == 1 else f"{count} {several} are"
+
+
+def what_else(document: Document, problems: Sequence[ErrorDetails], told: Sequence[ErrorDetails]) -> str:
+    """The problems besides those that are `told`, each with where it was written, a few of them, what is missing last.
+
+    Left out is what only follows from another one: an element that does not fit is missing in its list, a key that is
+    misspelt in its section, and a value of several kinds fits none of them.
+    """
+    here = document.origin(written_part(document.values, told[0]["loc"])).source
+    places = {_place(document, one) for one in told}
+    said: list[str] = []
+    for one in sorted(problems, key=lambda one: one["type"] == "missing"):
+        place = _place(document, one)
+        if place in places or _follows(one, problems):
+            continue
+        places.add(place)
+        origin = document.origin(written_part(document.values, one["loc"]))
+        where = f"line {origin.line}" if origin.source == here and origin.line is not None else str(origin)
+        said.append(f"{where}: {_brief(document, one)}")
+    left = f"; and {len(said) - _MOST_TOLD} more" if len(said) > _MOST_TOLD else ""
+    return f"; also {'; '.join(said[:_MOST_TOLD])}{left}" if said else ""
+
+
+def written_part(values: Any, place: Key) -> Key:
+    """The part of pydantic's location that exists in what was written (it adds names of union members)."""
+    found: list[str | int] = []
+    for part in place:
+        known = values if isinstance(values, dict) else range(len(values)) if isinstance(values, list) else ()
+        if part in known:
+            values = values[part]
+            found.append(part)
+    return tuple(found)
+
+
+def shown_value(value: Any) -> str:
+    """A value that was given, cut where it is long."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _place(document: Document, problem: ErrorDetails) -> Key:
+    """Where a problem lies, as it is written."""
+    place = written_part(document.values, problem["loc"])
+    return (*place, problem["loc"][-1]) if problem["type"] == "missing" else place
+
+
+def _follows(problem: ErrorDetails, problems: Sequence[ErrorDetails]) -> bool:
+    place = problem["loc"]
+    if problem["type"] == "too_short":
+        return any(len(one["loc"]) > len(place) and one["loc"][: len(place)] == place for one in problems)
+    if problem["type"] != "missing":
+        return False
+    unknown = [
+        str(one["loc"][-1]) for one in problems if one["type"] == "extra_forbidden" and one["loc"][:-1] == place[:-1]
+    ]
+    return bool(difflib.get_close_matches(str(place[-1]), unknown, n=1, cutoff=0.5))
+
+
+def _brief(document: Document, problem: ErrorDetails) -> str:
+    place = _place(document, problem)
+    dotted = ".".join(map(str, place))
+    if problem["type"] == "extra_forbidden":
+        return f"unknown key {str(place[-1])!r} in {'.'.join(map(str, place[:-1])) or 'the top'}"
+    if problem["type"] == "missing":
+        return f"the key {dotted} is missing"
+    got = "" if problem["type"] == "value_error" else f", not {shown_value(problem['input'])}"
+    return f"{dotted}: {what_is_wrong(problem)}{got}" if dotted else f"{what_is_wrong(problem)}"

@@ -59,7 +59,7 @@ def list_nodes(
                 node.cause,
                 view.ago(node.found),
                 node.run or node.user,
-                f"{_forgiven(node)}{node.reason}",
+                _reason(node),
             )
             for node in found.nodes
         ],
@@ -72,12 +72,13 @@ def _until(node: NodeView) -> str:
     return "over" if node.forgiven is None or node.found > node.forgiven else "forgiven"
 
 
-def _forgiven(node: NodeView) -> str:
-    """By whom and when what was found of it was forgiven, the last time."""
+def _reason(node: NodeView) -> str:
+    """The reason, and by whom and when what was found of it was forgiven: that, or what was found before it."""
     if node.forgiven is None:
-        return ""
+        return node.reason
     why = f" ({node.forgiven_for})" if node.forgiven_for else ""
-    return f"forgiven by {node.forgiven_by} {view.ago(node.forgiven)}{why}: "
+    told = f"forgiven by {node.forgiven_by} {view.ago(node.forgiven)}{why}"
+    return f"{node.reason}; before that {told}" if node.found > node.forgiven else f"{told}: {node.reason}"
 
 
 @app.command()

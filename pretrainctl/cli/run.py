@@ -14,7 +14,7 @@ import typer
 from pretrainctl.cli import view
 from pretrainctl.cli.plan import Cluster
 from pretrainctl.errors import CheckpointError, InputError, SlurmError
-from pretrainctl.units import show_estimate
+from pretrainctl.units import show_duration, show_estimate
 
 if TYPE_CHECKING:
     from pretrainctl.schema.plan import Plan
@@ -181,10 +181,14 @@ def _describe(run: RunStatus) -> list[tuple[str, str]]:
 
 
 def _start_of(run: RunStatus) -> str:
-    """For how long it has been starting, and its last sign of life."""
+    """For how long it has been starting, its last sign of life, and how long the next may take."""
     if run.started is None:
-        return ""
+        return ": its program was not started yet" if run.phase == "starting" else ""
     said = f"{run.sign}, {view.ago(run.sign_time)}" if run.sign else "none yet"
+    if run.hung_after is not None:
+        said += (
+            f"; a first step may take minutes: hung after {show_duration(run.hung_after)} without a sign, not before"
+        )
     return f" for {view.ago(run.started).removesuffix(' ago')}; last sign of life: {said}"
 
 

@@ -39,7 +39,7 @@ def launch(plan: Plan, identity: RunIdentity) -> tuple[Launch, TrainingSettings 
     if plan.blocked is not None:
         raise InputError(plan.blocked, hint="name a training program of your own in `program:`")
     directory = plan.checkpoint_directory(identity.run_dir)
-    prequeued = _chain(plan) == "prequeued"
+    chain = plan.chain
     python = _training_python(plan, identity)
     program, resume_arguments = _program(recipe, identity, python, directory)
     ranks_per_task = 1 if profile.tasks.launcher == "direct" else geometry.tasks_per_node
@@ -69,9 +69,9 @@ def launch(plan: Plan, identity: RunIdentity) -> tuple[Launch, TrainingSettings 
             one_node_local=profile.rendezvous.one_node == "localhost",
         ),
         checkpoint=checkpoint_layout(plan, directory),
-        chain=_chain(plan),
-        chained_jobs=_jobs(plan) - 1,
-        tops_up=prequeued and profile.chain.sbatch_inside == "unknown",
+        chain=chain.strategy,
+        chained_jobs=chain.jobs - 1,
+        tops_up=chain.strategy == "prequeued" and chain.sbatch_inside == "unknown",
         signal_lead=profile.signals.lead,
         target_steps=geometry.total_steps,
         tokens_per_step=geometry.tokens_per_step,
@@ -128,17 +128,6 @@ def model_shape(recipe: Recipe) -> ModelShape:
 def _node_test(plan: Plan, python: str) -> NodeTestRule:
     seconds = plan.recipe.node_test or plan.profile.node_test
     return NodeTestRule(0.0 if seconds == "off" else float(seconds), plan.gpus_per_node, python)
-
-
-def _jobs(plan: Plan) -> int:
-    """Jobs of the run at once; of those that attempts queue themselves, no more than the queue takes."""
-    jobs = plan.recipe.chain.jobs or plan.profile.chain.jobs
-    most = plan.queue.max_jobs
-    return min(jobs, most) if _chain(plan) == "inside" and isinstance(most, int) else jobs
-
-
-def _chain(plan: Plan) -> Any:
-    return plan.recipe.chain.strategy or plan.profile.chain.strategy
 
 
 def _training_python(plan: Plan, identity: RunIdentity) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import resource
 import secrets
 import selectors
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,10 @@ _LOOK = 0.5
 _GATHER = 0.05
 """Seconds in which what arrives is heard together: to wake for each of a thousand beats a second costs three times as
 much as to hear them."""
+_OVERDUE = 2.5
+"""Intervals after which a beat is overdue."""
+_TOGETHER = 1.5
+"""Intervals within which the last beats of nodes lie that fell silent together."""
 _OTHER_FILES = 256
 """Open files that the attempt may need beside the connections of its nodes."""
 
@@ -67,17 +72,25 @@ class Listener:
 
     A node is watched from its first beat on. It is dead when its connection closed and did not come back within
     `rule.closed_after`, or when it was silent for `rule.silent_after`. When *all* of two or more nodes fall
-    silent together, that is the network or this process, not the nodes: nothing is known, and nobody is dead.
+    silent together, that is the network or this process, not the nodes: nothing is known, and nobody is dead. The
+    beat of `host`, where this process runs, needs no network and is no witness of it: that rule holds for the others
+    alone too. So the first silent node waits for those whose beats were overdue by then: until each has beaten, or is
+    silent as well. Those that are heard again after such a silence give the others as long as they had to be heard.
 
     `serve` listens in a thread of its own, so that nodes are answered while the attempt waits for a slow file system
     or for Slurm: a batch host that does not answer is taken for dead.
     """
 
-    def __init__(self, rule: LivenessRule, *, bind: str = "", clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, rule: LivenessRule, *, host: str = "", bind: str = "", clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.rule = rule
+        self._host = host
         self.token = secrets.token_hex(16)
         self._clock = clock
         self._nodes: dict[str, _Node] = {}
+        self._known_dead: set[str] = set()
+        self._unknown = False
         self._names: dict[socket.socket, str] = {}
         self._buffers: dict[socket.socket, bytes] = {}
         self._selector = selectors.DefaultSelector()
@@ -155,27 +168,79 @@ class Listener:
 
     def dead(self) -> tuple[DeadNode, ...]:
         """Nodes that are dead now, in order of their names."""
-        found = []
         with self._lock:
-            now = self._clock()
-            for name, node in sorted(self._nodes.items()):
-                if node.closed_at is not None and now - node.closed_at >= self.rule.closed_after:
-                    found.append(DeadNode(name, "closed", node.last_beat))
-                elif now - node.last_beat >= self.rule.silent_after:
-                    found.append(DeadNode(name, "silent", node.last_beat))
-            if len(found) > 1 and len(found) == len(self._nodes):
-                return ()
-        return tuple(found)
+            gone = self._gone()
+            self._known_dead &= gone.keys()
+            before, self._unknown = self._unknown, self._nothing_known(gone)
+            if before and not self._unknown:
+                self._count_anew(gone)
+            if before or self._unknown:
+                gone = {name: node for name, node in gone.items() if name in self._known_dead}
+            dead = self._beyond_doubt(gone)
+            self._known_dead |= {node.node for node in dead}
+        return tuple(dead)
+
+    def undecided(self) -> bool:
+        """Whether a silent node is not dead yet, since others may be about to fall silent too. It does not last: each
+        of them beats, or is silent, within `rule.silent_after`."""
+        with self._lock:
+            gone = self._gone()
+            return not self._nothing_known(gone) and len(self._beyond_doubt(gone)) < len(gone)
 
     def all_silent(self) -> bool:
-        """Whether nothing is heard of any node that was ever seen: the network, or this host, and nothing is known."""
+        """Whether nothing is heard of any node that was ever seen, or of any but this host: the network, or this host,
+        and nothing is known."""
         with self._lock:
-            now = self._clock()
-            silent = (
-                node.closed_at is not None or now - node.last_beat >= self.rule.silent_after
-                for node in self._nodes.values()
-            )
-            return bool(self._nodes) and all(silent)
+            gone = self._gone()
+            silent = (node.closed_at is not None or name in gone for name, node in self._nodes.items())
+            return bool(self._nodes) and (all(silent) or self._nothing_known(gone))
+
+    def _gone(self) -> dict[str, DeadNode]:
+        """Nodes whose connection closed, or that are silent, for long enough to be dead; in order of their names."""
+        now, found = self._clock(), {}
+        for name, node in sorted(self._nodes.items()):
+            if node.closed_at is not None and now - node.closed_at >= self.rule.closed_after:
+                found[name] = DeadNode(name, "closed", node.last_beat)
+            elif now - node.last_beat >= self.rule.silent_after:
+                found[name] = DeadNode(name, "silent", node.last_beat)
+        return found
+
+    def _nothing_known(self, gone: Mapping[str, DeadNode]) -> bool:
+        """Whether of two or more nodes that are not known to be dead none is heard, this host among them or not.
+
+        Where it is heard, the end of the connections of all others did reach it: then they are dead.
+        """
+        watched = self._nodes.keys() - self._known_dead
+        others = watched - {self._host}
+        if len(others) > 1 and others <= gone.keys() and any(gone[name].how == "silent" for name in others):
+            return True
+        return len(watched) > 1 and watched <= gone.keys()
+
+    def _beyond_doubt(self, gone: Mapping[str, DeadNode]) -> list[DeadNode]:
+        """Those of `gone` but the silent ones at whose end another node was overdue, which is still neither heard nor
+        gone itself."""
+        rule = self.rule
+        last_beats = (
+            node.last_beat
+            for name, node in self._nodes.items()
+            if name not in gone and name != self._host and node.closed_at is None
+        )
+        quietest = min(last_beats, default=math.inf)
+        until = max(rule.silent_after - _OVERDUE * rule.interval, _TOGETHER * rule.interval)
+        return [
+            node
+            for node in gone.values()
+            if node.how == "closed" or node.node in self._known_dead or quietest >= node.last_beat + until
+        ]
+
+    def _count_anew(self, gone: Iterable[str]) -> None:
+        # A network that comes back brings one node after the other: TCP's tries lie seconds apart by then.
+        now = self._clock()
+        for name in gone:
+            if name not in self._known_dead:
+                node = self._nodes[name]
+                node.last_beat = now
+                node.closed_at = None if node.closed_at is None else now
 
     def settled_since(self, moment: float, nodes: Iterable[str]) -> bool:
         """Whether each of `nodes` that was ever seen has beaten after `moment` (monotonic s), or is dead."""

@@ -21,6 +21,7 @@ __all__ = [
     "from_json",
     "open_regular",
     "read",
+    "read_if_there",
     "read_if_whole",
     "read_known",
     "refuse_unwritable",
@@ -157,6 +158,16 @@ def open_regular(path: Path) -> BinaryIO:
         file.close()
         raise ValueError("it is no regular file")
     return file
+
+
+def read_if_there(kind: type[T], path: Path) -> T | None:
+    """As `read`; None where nothing stands at `path`, and only there."""
+    try:
+        return read(kind, path)
+    except LedgerError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return None
+        raise
 
 
 def read_if_whole(kind: type[T], path: Path) -> T | None:

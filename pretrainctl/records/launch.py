@@ -122,6 +122,10 @@ class HangRule:
     evaluation: float = 1800.0
     announces: bool = True
 
+    def start_on(self, nodes: int) -> float:
+        """Least seconds without a word of a start on so many nodes."""
+        return self.start + self.start_per_node * nodes
+
 
 @dataclass(frozen=True)
 class RecoveryRule:

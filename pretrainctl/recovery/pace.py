@@ -75,7 +75,7 @@ class Pace:
         self.rule = rule
         self._save_lead = save_lead
         self._least = {
-            "start": rule.start + rule.start_per_node * nodes,
+            "start": rule.start_on(nodes),
             "step": rule.step,
             "checkpoint": rule.checkpoint,
             "evaluation": rule.evaluation,

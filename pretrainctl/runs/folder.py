@@ -278,18 +278,30 @@ def _is_of_others(path: Path) -> bool:
 def find(name: str) -> RunFolder:
     """A run by its path, or by its name under the roots; RunError with what there is when it is not found.
 
-    InputError for an empty name, which as a path would be the current folder.
+    InputError for an empty name, which as a path would be the current folder, and for one that several runs have.
     """
     if not name:
         raise InputError("the name of the run is empty", hint="`pretrainctl status` lists the runs")
     path = Path(name)
     is_folder = os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises where a folder above cannot be searched
-    if is_folder and (_may_hold_run(path) or path.is_absolute() or "/" in name):
+    if is_folder and (path.is_absolute() or "/" in name):
         return RunFolder(path)
-    for root in roots():
-        if _may_hold_run(root / name):
-            return RunFolder(root / name)
+    places = [place for place in (path.absolute(), *(root / name for root in roots())) if _may_hold_run(place)]
+    if places:
+        _refuse_ambiguous(name, places)
+        return RunFolder(path if places[0] == path.absolute() else places[0])
     if is_folder:
         return RunFolder(path)
     known = ", ".join(run.record.name for run in all_runs()[0]) or "none"
     raise RunError(f"there is no run {name!r}", hint=f"runs under {':'.join(map(str, roots()))}: {known}")
+
+
+def _refuse_ambiguous(name: str, places: Sequence[Path]) -> None:
+    """InputError where runs stand at several of `places`, by whatever links; at one that cannot be read nothing is
+    known to stand."""
+    runs = {place.resolve(): place for place in reversed(places) if os.path.isfile(place / "run.json")}  # noqa: PTH113
+    if len(runs) > 1:
+        raise InputError(
+            f"{len(runs)} runs are called {name!r}",
+            hint=f"give the folder of the one that is meant: {' or '.join(map(str, reversed(runs.values())))}",
+        )

@@ -18,6 +18,7 @@ BATCH_HOST_LOST = "batch_host_lost"
 
 def ask(run_dir: Path, action: Literal["save", "save_and_exit"], attempt: int, reason: str) -> Request:
     """Write a request that the ranks of `attempt` obey at the next step boundary, and return it."""
+    contract.control_dir(run_dir).mkdir(exist_ok=True)
     path = contract.request_file(run_dir)
     try:
         number = codec.read(Request, path).number + 1 if path.exists() else 1

@@ -15,6 +15,7 @@ from pretrainctl.units import parse_count, parse_duration, parse_size
 __all__ = [
     "AbsolutePath",
     "Amount",
+    "ChainJobs",
     "Count",
     "Date",
     "Known",
@@ -220,6 +221,8 @@ Date = Annotated[Word, Field(pattern=r"^[0-9]{4}-(0[1-9]|1[0-2])(-(0[1-9]|[12][0
 """YYYY-MM or YYYY-MM-DD."""
 Positive = Annotated[int, Field(ge=1), AfterValidator(at_most(10**12))]
 """A whole number from 1."""
+ChainJobs = Annotated[int, Field(ge=1, le=20)]
+"""How many jobs of a run are there at once: a start of srun waits until all that are missing are queued."""
 Count = Annotated[
     int,
     BeforeValidator(_typed(parse_count)),

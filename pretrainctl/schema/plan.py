@@ -8,7 +8,7 @@ from typing import Literal
 from pretrainctl.schema.base import Part
 from pretrainctl.schema.cluster import ClusterProfile, Variable
 from pretrainctl.schema.recipe import Recipe
-from pretrainctl.schema.site import Queue
+from pretrainctl.schema.site import Queue, SiteChain
 from pretrainctl.units import show_count, show_estimate
 
 __all__ = ["Estimate", "Geometry", "Memory", "Plan", "Risk", "Speed"]
@@ -173,6 +173,16 @@ class Plan(Part):
     """What may make the run fail: it can be launched, and should be looked at before."""
     blocked: str | None = None
     """Why `render` and `launch` refuse it; null = they do not."""
+
+    @property
+    def chain(self) -> SiteChain:
+        """How the next job comes into the queue, and how many are there at once: of those that attempts queue
+        themselves no more than the queue takes."""
+        chain = self.recipe.chain.at(self.profile.chain)
+        most = self.queue.max_jobs
+        if chain.strategy == "inside" and isinstance(most, int) and most < chain.jobs:
+            return chain.model_copy(update={"jobs": most})
+        return chain
 
     @property
     def node_hours(self) -> float:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, JsonValue, model_serializer, model_validator
 
 from pretrainctl.schema.base import (
+    ChainJobs,
     Count,
     Part,
     Positive,
@@ -21,6 +22,7 @@ from pretrainctl.schema.base import (
     at_most,
 )
 from pretrainctl.schema.model import Model
+from pretrainctl.schema.site import SiteChain
 
 __all__ = [
     "Chain",
@@ -204,8 +206,14 @@ class Chain(Part):
 
     strategy: Literal["inside", "prequeued"] | None = None
     """`inside` = each job queues the next; `prequeued` = the launch queues them; null = the profile's."""
-    jobs: Positive | None = None
-    """Jobs of the run at once, the running one included; null = the profile's number."""
+    jobs: ChainJobs | None = None
+    """Jobs of the run at once, the running one included, each queued before an attempt trains; null = the profile's
+    number."""
+
+    def at(self, site: SiteChain) -> SiteChain:
+        """The site's way with what the recipe wants other."""
+        own = {"strategy": self.strategy, "jobs": self.jobs}
+        return site.model_copy(update={key: value for key, value in own.items() if value is not None})
 
 
 class Recovery(Part):

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
 from pretrainctl.schema.base import (
+    ChainJobs,
     Date,
     Known,
     Limit,
@@ -191,9 +192,10 @@ class SiteChain(Sourced):
 
     strategy: Literal["inside", "prequeued"]
     """`inside` = sbatch works on compute nodes; `prequeued` = only on login nodes."""
-    jobs: Positive = 3
+    jobs: ChainJobs = 3
     """Jobs of a run at once, the running one included: `prequeued` queues all at launch, `inside` keeps as many, two at
-    least. Of three one may be lost before its first line runs, to a prolog that fails, and another goes on."""
+    least. Of three one may be lost before its first line runs, to a prolog that fails, and another goes on. More than
+    20 would only keep attempts waiting: each queues what is missing before it trains."""
     sbatch_inside: Known = "unknown"
     """Whether sbatch works on compute nodes; unknown = the launch queues several, and each job tries."""
 

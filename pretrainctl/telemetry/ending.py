@@ -25,9 +25,7 @@ def write_end(end: End) -> None:
 def read_fence() -> Fence | None:
     """The owner of the run, None where none is written or outside a run; LedgerError if it cannot be read."""
     place = find_place()
-    if place is None or not fence_file(place.run_dir).exists():
-        return None
-    return codec.read(Fence, fence_file(place.run_dir))
+    return None if place is None else codec.read_if_there(Fence, fence_file(place.run_dir))
 
 
 def is_fenced() -> bool:

@@ -40,7 +40,8 @@ class RunStatus:
     `job_id` is the running job, or the first that is queued; `reason` why it waits; `expected_start` epoch s.
     `nodes` are those of the running job, less `dead_nodes`, which it has lost. `started` is when the program of a run
     that is `starting` was started, None where it was not yet, `sign` its last sign of life and `sign_time` when that
-    was; epoch s. `went_back`: that a person had it go on from an older checkpoint, the last time, empty for never.
+    was; epoch s. `hung_after`: seconds without a sign after which it is hung, at the earliest; None where it gave
+    none yet. `went_back`: that a person had it go on from an older checkpoint, the last time, empty for never.
     """
 
     name: str
@@ -68,6 +69,7 @@ class RunStatus:
     started: float | None = None
     sign: str = ""
     sign_time: float | None = None
+    hung_after: float | None = None
     went_back: str = ""
 
 
@@ -190,6 +192,7 @@ def _status(run: RunFolder, state: RunState, jobs: Mapping[int, Job] | None) -> 
         started=start.since if start is not None else None,
         sign=start.sign if start is not None else "",
         sign_time=start.sign_time if start is not None else None,
+        hung_after=launch.hang.start_on(launch.srun.nodes) if start is not None and start.sign else None,
         went_back=str(state.went_back or ""),
     )
 

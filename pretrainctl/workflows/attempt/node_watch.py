@@ -42,7 +42,7 @@ class NodeWatch:
     def __init__(self, attempt: Attempt) -> None:
         self.attempt = attempt
         local = attempt.launch.address.kind == "localhost"
-        self.listener = Listener(attempt.launch.liveness, bind="127.0.0.1" if local else "")
+        self.listener = Listener(attempt.launch.liveness, host=attempt.record.host, bind="127.0.0.1" if local else "")
         self.listener.serve()
         self._lookouts = Lookouts(attempt, self.listener)
         self.dead: dict[str, str] = {}

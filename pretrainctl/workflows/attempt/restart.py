@@ -159,13 +159,21 @@ class Restart:
                     continue
                 return self._dead()
             self._failed_at = self._failed_at or time.monotonic()
-            # A peer's death shows first as a failed connection on the ranks that are well: before a failure is
-            # laid on a rank, each node must have beaten since, or been silent for long enough to be dead if it were
-            # the only one. A rank that died of a signal is its own cause.
-            own_cause = failure is not None and failure.status > 128
-            waited = time.monotonic() - self._failed_at > self.attempt.launch.liveness.silent_after
-            if own_cause or waited or self.watch.listener.settled_since(self._failed_at, self.nodes):
+            if self._is_settled(failure, self._failed_at):
                 return self._dead()
+
+    def _is_settled(self, failure: Failure | None, failed_at: float) -> bool:
+        """Whether it can be told by now which nodes were dead when the training failed.
+
+        A peer's death shows first as a failed connection on the ranks that are well: before a failure is laid on a
+        rank, each node must have beaten since, or been silent for long enough to be dead if it were the only one. A
+        rank that died of a signal is its own cause.
+        """
+        listener = self.watch.listener
+        if (failure is not None and failure.status > 128) or listener.settled_since(failed_at, self.nodes):
+            return True
+        waited = time.monotonic() - failed_at > self.attempt.launch.liveness.silent_after
+        return waited and not listener.undecided()
 
     def _dead(self) -> tuple[DeadNode, ...]:
         """Nodes of this restart that are dead; a spare that died is noted, and no matter."""

@@ -154,6 +154,7 @@ def _wait(
         watch.note_dead()
         with contextlib.suppress(*MAY_PASS):
             hold(attempt.run.path, attempt.number)
+        with contextlib.suppress(*MAY_PASS):
             stopped = _stopped_meanwhile(attempt, diagnosis)
             if stopped is not None:
                 return stopped

@@ -27,6 +27,7 @@ from pretrainctl.workflows.plan.resources import (
     count_gpus,
     directives,
     warn_of_idle_gpus,
+    warn_of_idle_nodes,
     warn_of_other_account,
 )
 from pretrainctl.workflows.plan.site import check_storage, site_environment
@@ -77,13 +78,14 @@ def make_plan(
             f"{show_duration(where.signals.lead)} of {where.name}",
             hint="ask for a longer resources.walltime",
         )
-    check_chain(what, where, queue, notes)
+    check_chain(what, where, queue, notes, warnings)
     check_storage(what, where, roots()[0], notes)
     check_local_folders(what, where, roots()[0], base, warnings)
     variables = site_environment(what, where, notes)
     check_recipe_environment(what, where, variables, notes)
     costs = estimate(what, where, ranks, gpus, notes, warnings)
     warn_of_idle_gpus(where, ranks, gpus, costs, warnings)
+    warn_of_idle_nodes(ranks, costs, warnings)
     warn_of_full_storage(what, where, roots()[0], ranks.total_steps, costs.checkpoint_bytes, warnings)
     if what.checkpoint.every_steps > ranks.total_steps:
         notes.append(
@@ -163,13 +165,14 @@ def _refuse_variable(key: str, path: str) -> None:
 
 def _note_short_chain(recipe: Recipe, profile: ClusterProfile, needed: int | None, notes: list[str]) -> None:
     """Say where the jobs that a launch queues do not reach the target."""
-    queued = recipe.chain.jobs or profile.chain.jobs
-    if (recipe.chain.strategy or profile.chain.strategy) != "prequeued" or (needed is not None and needed <= queued):
+    chain = recipe.chain.at(profile.chain)
+    queued = chain.jobs
+    if chain.strategy != "prequeued" or (needed is not None and needed <= queued):
         return
     jobs = "1 job is" if queued == 1 else f"{queued} jobs are"
     reach = "may not reach the target" if needed is None else f"about {needed} are needed to reach the target"
     short = f"{jobs} queued at launch, and {reach}: "
-    if profile.chain.sbatch_inside == "unknown":  # then another note says how many are queued
+    if chain.sbatch_inside == "unknown":  # then another note says how many are queued
         short = f"these jobs {reach}" if needed is None else f"about {needed} jobs are needed to reach the target"
         short += ": where sbatch does not work there, "
     notes.append(f"{short}give `pretrainctl reconcile` on a login node now and then, as in cron, which tops them up")

@@ -44,12 +44,15 @@ def choose_queue(recipe: Recipe, profile: ClusterProfile, notes: list[str]) -> Q
     others = [row for row in profile.queues if row not in rows and _open(row, profile)]
     fitting = [row for row in others if _too_much(row, nodes, resources.walltime) is None]
     hint = " or ".join(f"resources.queue={row.name} ({row.purpose})" for row in fitting)
-    hint = f"{hint} takes it" if fitting else "change resources.nodes, resources.walltime or resources.queue"
+    spares = ", resources.spares" if resources.spares else ""
+    hint = f"{hint} takes it" if fitting else f"change resources.nodes{spares}, resources.walltime or resources.queue"
     if closed:
         families = ", ".join(sorted({str(row.family) for row in closed}))
         hint += f"; or say which queues your allocation may use: --set cluster.families='[NAME]' of {families}"
     raise InputError(
-        f"no queue of {profile.name} takes {nodes} nodes for {slurm_time(resources.walltime)}: "
+        f"no queue of {profile.name} takes {nodes} nodes"
+        + (f" ({resources.nodes} and {resources.spares} spare)" if resources.spares else "")
+        + f" for {slurm_time(resources.walltime)}: "
         + ("; ".join(reasons) or "it has no production queue"),
         hint=hint,
     )
@@ -81,36 +84,42 @@ def _too_much(row: Queue, nodes: int, walltime: int) -> tuple[str, str] | None:
     return None
 
 
-def check_chain(recipe: Recipe, profile: ClusterProfile, queue: Queue, notes: list[str]) -> None:
+def check_chain(recipe: Recipe, profile: ClusterProfile, queue: Queue, notes: list[str], warnings: list[str]) -> None:
     """Refuse a way to the next job that the site does not allow, and say what is not known of it."""
-    chain = profile.chain
-    strategy = recipe.chain.strategy or chain.strategy
-    source = profile.source_of(chain, "sbatch_inside")
-    if strategy == "inside":
+    chain = recipe.chain.at(profile.chain)
+    source = profile.source_of(profile.chain, "sbatch_inside")
+    limit = (
+        f"queue {queue.name} of {profile.name} takes at most {queue.max_jobs} job{'s' * (queue.max_jobs != 1)} of a "
+        f"user ({profile.source_of(queue, 'max_jobs')})"
+    )
+    short = isinstance(queue.max_jobs, int) and chain.jobs > queue.max_jobs
+    if chain.strategy == "inside":
         if chain.sbatch_inside == "no":
             raise InputError(
                 f"chain.strategy inside: sbatch does not work inside jobs of {profile.name} ({source})",
                 hint="use chain.strategy prequeued",
             )
+        if queue.max_jobs == 1:
+            warnings.append(
+                f"{limit}: none waits behind a job, and the run stands still after each until `pretrainctl reconcile` "
+                "queues the next; give it on a login node, as from cron"
+            )
+        elif short:
+            notes.append(f"chain.jobs {chain.jobs}: {limit}, so the run keeps {queue.max_jobs} at once")
         if chain.sbatch_inside == "unknown" and recipe.chain.strategy is not None:
             notes.append(
                 f"whether sbatch works inside jobs of {profile.name} is unknown: where it does not, "
                 "the run ends with its first job"
             )
         return
-    jobs = recipe.chain.jobs or chain.jobs
-    if isinstance(queue.max_jobs, int) and jobs > queue.max_jobs:
-        raise InputError(
-            f"chain.jobs {jobs}: queue {queue.name} of {profile.name} takes at most {queue.max_jobs} jobs of a user "
-            f"({profile.source_of(queue, 'max_jobs')})",
-            hint="queue fewer; `pretrainctl reconcile` tops them up",
-        )
-    if jobs > 1 and queue.max_jobs == "unknown":
+    if short:
+        raise InputError(f"chain.jobs {chain.jobs}: {limit}", hint="queue fewer; `pretrainctl reconcile` tops them up")
+    if chain.jobs > 1 and queue.max_jobs == "unknown":
         notes.append(
             f"how many jobs of a user queue {queue.name} of {profile.name} takes is unknown and was not checked"
         )
     if chain.sbatch_inside == "unknown":
         notes.append(
-            f"whether sbatch works inside jobs of {profile.name} is unknown, so {jobs} jobs are queued at launch"
-            + (", and each tries to queue the next ones" if jobs > 1 else "")
+            f"whether sbatch works inside jobs of {profile.name} is unknown, so {chain.jobs} jobs are queued at launch"
+            + (", and each tries to queue the next ones" if chain.jobs > 1 else "")
         )

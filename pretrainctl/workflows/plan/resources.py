@@ -93,6 +93,16 @@ def warn_of_idle_gpus(
     )
 
 
+def warn_of_idle_nodes(geometry: Geometry, costs: Estimate, warnings: list[str]) -> None:
+    """Say what spares cost that are more than the nodes that train: no fault of one night takes as many."""
+    if geometry.spares > geometry.nodes:
+        nodes = geometry.nodes + geometry.spares
+        warnings.append(
+            f"each job asks for {nodes} nodes, of which {geometry.nodes} train and {geometry.spares} are spare "
+            f"(resources.spares): {geometry.spares}/{nodes} of {costs.node_hours_per_job:.2f} node-hours a job"
+        )
+
+
 def directives(
     recipe: Recipe, profile: ClusterProfile, queue: Queue, geometry: Geometry, cpus: int, gpus: int
 ) -> dict[str, str]:

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -117,3 +118,41 @@ def test_what_people_read(load: Any, setting: str, says: str) -> None:
     with pytest.raises(InputError) as caught:
         load("quickstart" if load is catalog.load_recipe else "sandbox", [setting])
     assert says in str(caught.value)
+
+
+def refusal(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        catalog.load_profile(str(path), ["tasks.tasks_per_node=x"])
+    message = str(caught.value)
+    assert "\n" not in message
+    return message.removeprefix(f"{path}:").replace(str(path), "FILE")
+
+
+def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
+    said = refusal(
+        tmp_path,
+        "name: a\nextends: sandbox\nnode: {cpu: 4, gpuz: 2}\nrequest:\n  gpus: 5\n"
+        "queues:\n  - {name: a, purpose: production, max_nodes: many, max_walltime: 1h}\n",
+    )
+    # Neither the list of queues, which lacks its one bad row, nor a key that is there by another name.
+    assert said == (
+        "3: unknown key 'cpu' in node; also line 7: queues.0.max_nodes: 'many' is not a count (write it as 1.5B, 300M, "
+        "2k or 1_000_000); line 3: unknown key 'gpuz' in node; line 5: request.gpus: 'gres', 'gpus-per-node' or 'none' "
+        "is expected, not 5; --set cluster.tasks.tasks_per_node=x: tasks.tasks_per_node: a whole number is expected, "
+        'not "x"'
+    )
+
+
+def test_a_key_that_is_misspelt_is_not_missing_too_and_no_more_is_told_than_can_be_read(tmp_path: Path) -> None:
+    said = refusal(tmp_path, "nam: a\nchain: {strategi: inside, jobs: 0}\n" + "".join(f"x{n}: 1\n" for n in range(2)))
+    assert said.startswith(
+        "2: unknown key 'strategi' in chain; also --set cluster.tasks.tasks_per_node=x: tasks.tasks_per_node: a whole "
+        'number is expected, not "x"; line 2: chain.jobs: at least 1 is expected, not 0; line 1: unknown key'
+    )
+    assert "line 4: unknown key 'x1' in the top; line 1: the key " in said
+    assert said.count("; ") == 7
+    assert re.search(r"; and \d+ more$", said)
+    text = "chain: {strategi: inside}\n" + "".join(f"{name}: {{}}\n" for name in ("hosts", "internet", "hang"))
+    assert "chain.strategy is missing" not in refusal(tmp_path, text)

@@ -107,6 +107,109 @@ def test_all_silent_together_is_unknown(listener: Listener, clock: Clock) -> Non
     assert listener.all_silent()
 
 
+@pytest.fixture
+def heard(clock: Clock) -> Iterator[Listener]:
+    """A listener that knows that it runs on the node `host`."""
+    made = Listener(RULE, host="host", bind="127.0.0.1", clock=clock)
+    yield made
+    made.close()
+    while CONNECTIONS:
+        CONNECTIONS.pop().close()
+
+
+def names(listener: Listener) -> list[str]:
+    return [dead.node for dead in listener.dead()]
+
+
+def test_a_host_that_hears_only_itself_knows_nothing(heard: Listener, clock: Clock) -> None:
+    nodes = {name: node(heard, name) for name in ("host", "a", "b", "c")}
+    pass_time(heard, clock, 2, nodes)
+    # The network goes between two beats: those of a and b came half an interval later than that of c.
+    pass_time(heard, clock, 0.5, {name: nodes[name] for name in ("host", "a", "b")})
+    found = []
+    for _ in range(20):
+        pass_time(heard, clock, 0.5, {"host": nodes["host"]})
+        found += names(heard)
+    assert found == []
+    assert heard.all_silent()
+    assert not heard.undecided()
+
+
+def test_after_a_silence_of_all_the_first_that_is_heard_condemns_no_other(heard: Listener, clock: Clock) -> None:
+    nodes = {name: node(heard, name) for name in ("host", "a", "b", "c")}
+    for _ in range(20):
+        pass_time(heard, clock, 0.5, {"host": nodes["host"]})
+        assert names(heard) == []
+    for _ in range(8):
+        pass_time(heard, clock, 0.5, {name: nodes[name] for name in ("host", "a")})
+        assert names(heard) == []
+    assert not heard.all_silent()
+    for _ in range(8):
+        pass_time(heard, clock, 0.5, {name: nodes[name] for name in ("host", "a", "b")})
+    assert names(heard) == ["c"], "it alone has not come back"
+
+
+def test_the_other_node_of_two_is_dead_as_soon_as_ever(heard: Listener, clock: Clock) -> None:
+    nodes = {name: node(heard, name) for name in ("host", "a")}
+    pass_time(heard, clock, 4.5, {"host": nodes["host"]})
+    assert names(heard) == []
+    pass_time(heard, clock, 0.5, {"host": nodes["host"]})
+    assert names(heard) == ["a"]
+    assert not heard.all_silent()
+
+
+def test_a_silent_node_among_well_ones_waits_for_none(heard: Listener, clock: Clock) -> None:
+    nodes = {name: node(heard, name) for name in ("host", "a", "b", "c")}
+    gone = nodes.pop("b")
+    pass_time(heard, clock, 4.5, nodes)
+    assert names(heard) == []
+    pass_time(heard, clock, 0.5, nodes)
+    assert names(heard) == ["b"]
+    gone.sendall(b".\n")
+    hear(heard)
+    assert names(heard) == [], "it is heard again"
+
+
+def test_a_silent_node_waits_for_one_that_is_overdue(heard: Listener, clock: Clock) -> None:
+    nodes = {name: node(heard, name) for name in ("host", "a", "b", "c")}
+    well = {name: nodes[name] for name in ("host", "c")}
+    pass_time(heard, clock, 2, {**well, "b": nodes["b"]})
+    pass_time(heard, clock, 3, well)
+    assert names(heard) == []
+    assert heard.undecided()
+    nodes["b"].sendall(b".\n")
+    hear(heard)
+    assert names(heard) == ["a"]
+    assert not heard.undecided()
+
+
+def test_two_that_fall_silent_one_after_the_other_are_both_dead(heard: Listener, clock: Clock) -> None:
+    nodes = {name: node(heard, name) for name in ("host", "a", "b", "c")}
+    well = {name: nodes[name] for name in ("host", "c")}
+    pass_time(heard, clock, 2, {**well, "b": nodes["b"]})
+    pass_time(heard, clock, 4.5, well)
+    assert names(heard) == []
+    pass_time(heard, clock, 0.5, well)
+    assert names(heard) == ["a", "b"]
+
+
+def test_the_last_of_the_other_nodes_is_dead_after_one_that_died_before(heard: Listener, clock: Clock) -> None:
+    nodes = {name: node(heard, name) for name in ("host", "a", "b")}
+    del nodes["a"]
+    pass_time(heard, clock, 5, nodes)
+    assert names(heard) == ["a"]
+    pass_time(heard, clock, 5, {"host": nodes["host"]})
+    assert names(heard) == ["a", "b"]
+
+
+def test_others_whose_end_reaches_the_host_are_dead(heard: Listener, clock: Clock) -> None:
+    nodes = {name: node(heard, name) for name in ("host", "a", "b")}
+    nodes["a"].close()
+    nodes["b"].close()
+    pass_time(heard, clock, 1.5, {"host": nodes["host"]})
+    assert names(heard) == ["a", "b"]
+
+
 def test_own_absence_is_not_the_silence_of_others(listener: Listener, clock: Clock) -> None:
     nodes = {name: node(listener, name) for name in ("a", "b")}
     del nodes["b"]

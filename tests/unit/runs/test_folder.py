@@ -82,3 +82,48 @@ def test_a_run_seen_through_links_is_one_run(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "group" / "another").symlink_to("one")
     (found,) = folder.all_runs()[0]
     assert found.path == made.path
+
+
+def test_a_name_that_several_runs_have_is_refused_with_their_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, group = (folder.create(tmp_path / root / "one", record("one"), BUNDLE) for root in ("mine", "group"))
+    (tmp_path / "a-link").symlink_to(tmp_path / "mine")
+    monkeypatch.setenv(folder.RUNS_VARIABLE, f"{tmp_path / 'mine'}:{tmp_path / 'a-link'}:{tmp_path / 'none'}")
+    assert folder.find("one").path == mine.path, "the same by two names is one"
+    monkeypatch.setenv(folder.RUNS_VARIABLE, f"{tmp_path / 'mine'}:{tmp_path / 'a-link'}:{tmp_path / 'group'}")
+    with pytest.raises(InputError, match=r"^2 runs are called 'one'$") as caught:
+        folder.find("one")
+    assert caught.value.hint == f"give the folder of the one that is meant: {mine.path} or {group.path}"
+    for run in (mine, group):
+        assert folder.find(str(run.path)).path == run.path
+
+
+def test_a_run_in_the_current_folder_and_another_under_a_root_are_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = (folder.create(tmp_path / root / "one", record("one"), BUNDLE) for root in ("here", "there"))
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv(folder.RUNS_VARIABLE, str(tmp_path / "here"))
+    assert folder.find("one").path == here.path
+    monkeypatch.setenv(folder.RUNS_VARIABLE, str(tmp_path / "there"))
+    with pytest.raises(InputError, match="2 runs are called 'one'"):
+        folder.find("one")
+    assert folder.find("./one").path == here.path
+    assert folder.find(str(there.path)).path == there.path
+
+
+def test_a_root_that_cannot_be_searched_makes_no_name_ambiguous(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = folder.create(tmp_path / "mine" / "one", record("one"), BUNDLE)
+    monkeypatch.setenv(folder.RUNS_VARIABLE, f"{tmp_path / 'mine'}:{tmp_path / 'locked'}")
+    searched = Path.stat
+
+    def stat(path: Path, **how: bool) -> object:
+        if path.is_relative_to(tmp_path / "locked"):
+            raise PermissionError(13, "Permission denied")
+        return searched(path, **how)
+
+    monkeypatch.setattr(Path, "stat", stat)
+    assert folder.find("one").path == made.path

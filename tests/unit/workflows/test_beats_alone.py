@@ -123,6 +123,21 @@ def test_the_beat_of_the_batch_host_is_started_again(world: World) -> None:
     assert world.watch.dead == {}
 
 
+def test_a_batch_host_that_hears_only_its_own_beat_calls_no_node_dead(world: World) -> None:
+    others = [int((world.folder / f"{node}.pid").read_text()) for node in ("n2", "n3")]
+    for pid in others:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        assert world.within(20, world.watch.listener.all_silent)
+        world.within(0.5, lambda: False)
+        assert world.watch.dead == {}
+    finally:
+        for pid in others:
+            os.kill(pid, signal.SIGCONT)
+    assert world.within(20, lambda: not world.watch.listener.all_silent())
+    assert world.watch.dead == {}
+
+
 @pytest.mark.parametrize(
     ("line", "nodes"),
     [

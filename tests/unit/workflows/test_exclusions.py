@@ -358,6 +358,10 @@ def test_what_was_forgiven_stays_in_the_history(
     put(run, "n2", reason="it died again")
     (found,) = nodes.survey(cluster).nodes
     assert (found.active, found.count, found.reason) == (True, 1, "it died again")
+    list_nodes(cluster)
+    (row,) = capsys.readouterr().out.splitlines()[1:]
+    told = rf"it died again; before that forgiven by {getpass.getuser()} .* ago \(new cable\)$"
+    assert re.search(told, row), "the forgiving was of what was found before"
     assert "n2: 2 findings" in nodes.report([], cluster)
     assert "our jobs keep off it until" in nodes.report(["n2"], cluster)
 

@@ -273,6 +273,33 @@ def test_a_chain_that_may_not_work_is_said():
     assert "chain.jobs 3: queue a of sandbox takes at most 2 jobs" in refused(known % "no", rows)
 
 
+def test_a_queue_that_takes_fewer_jobs_than_the_chain_keeps_is_said() -> None:
+    rows = "cluster.queues=[{name: one, purpose: production, max_nodes: 2, max_walltime: 1h, max_jobs: %d}]"
+    for settings in ((), ("chain.jobs=3",)):
+        made = plan(rows % 1, *settings)
+        assert made.chain.jobs == 1
+        (warning,) = made.warnings
+        assert warning.startswith(
+            "queue one of sandbox takes at most 1 job of a user (--set cluster.queues): none waits"
+        )
+        assert "`pretrainctl reconcile`" in warning
+    made = plan(rows % 2, "chain.jobs=4")
+    assert made.warnings == ()
+    assert made.chain.jobs == 2
+    (note,) = made.notes
+    assert note.startswith("chain.jobs 4: queue one of sandbox takes at most 2 jobs of a user")
+    assert note.endswith("so the run keeps 2 at once")
+    assert plan(rows % 2, "chain.jobs=2").notes == ()
+
+
+def test_more_spares_than_nodes_that_train_are_a_warning() -> None:
+    assert plan("resources.spares=2").warnings == ()
+    (warning,) = plan("resources.spares=99").warnings
+    assert warning.startswith(
+        "each job asks for 101 nodes, of which 2 train and 99 are spare (resources.spares): 99/101"
+    )
+
+
 def notes(*settings: str) -> str:
     return "\n".join(make_plan("quickstart", "sandbox", set_values=settings, directory=Path("/home/you")).notes)
 

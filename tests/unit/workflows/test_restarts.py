@@ -10,10 +10,12 @@ import pytest
 from pretrainctl.errors import SupersededError
 from pretrainctl.records import contract
 from pretrainctl.records.job import Job
-from pretrainctl.records.run import Action
+from pretrainctl.records.run import Action, Diagnosis
+from pretrainctl.runs import ledger
 from pretrainctl.runs.fence import raise_fence
 from pretrainctl.slurm.states import read_state
 from pretrainctl.workflows.attempt import restarts
+from pretrainctl.workflows.attempt.patience import Patience
 from pretrainctl.workflows.attempt.restarts import train
 from pretrainctl.workflows.attempt.signals import Signals
 
@@ -54,3 +56,15 @@ def test_the_checkpoints_of_a_newer_attempt_are_not_looked_into(
     raise_fence(tmp_path, 2, 0)
     with pytest.raises(SupersededError, match="attempt 2 has the run"):
         train(attempt, WATCH, None, NODES)  # type: ignore[arg-type]
+
+
+def test_a_pause_hears_that_people_stopped_the_run_whatever_became_of_its_fence(tmp_path: Path) -> None:
+    attempt, patience = Attempt(tmp_path, "RUNNING"), Patience(Signals(), clock=lambda: 0.0)
+    patience.pause = lambda _seconds: True  # type: ignore[method-assign]
+    watch, crash = SimpleNamespace(note_dead=tuple), Diagnosis("application_error", "it failed")
+    contract.fence_file(tmp_path).write_text("")
+    assert restarts._wait(attempt, watch, patience, crash, 60.0) is None  # type: ignore[arg-type]
+    ledger.append(tmp_path, "stop_requested", "stop asked for")
+    decision = restarts._wait(attempt, watch, patience, crash, 60.0)  # type: ignore[arg-type]
+    assert decision is not None
+    assert decision.action is Action.STOP

@@ -296,6 +296,7 @@ def test_a_first_start_says_for_how_long_and_the_last_sign_of_life(
     if phase == "starting":
         assert f"last sign of life: {sign or 'none yet'}" in shown
         assert not sign or " ago" in shown
+        assert ("hung after 5m00s without a sign, not before" in shown) == bool(sign), "as the attempt has it"
     ledger.append(folder, "restart_ended", "failed", attempt=1, data={"restart": 0, "class": "gpu_oom"})
     assert status.survey().runs[0].phase == "running"
 
@@ -333,7 +334,7 @@ def test_a_job_is_starting_from_its_first_moment(
         (found,) = status.survey().runs
         assert (found.phase, found.started) == ("starting", None)
         status_command("a")
-        assert "phase                starting\n" in capsys.readouterr().out
+        assert "phase                starting: its program was not started yet\n" in capsys.readouterr().out
     ledger.append(folder, "restart_started", "x", attempt=1, data={"restart": 0, "nodes": ["node01"]})
     assert status.survey().runs[0].started is not None
     (start / "metrics.jsonl").write_text(STEP)
