@@ -228,7 +228,9 @@ def test_one_that_waits_makes_it_no_stop(roots: list[Path], launch: dict[str, ob
     assert (found.phase, found.warnings) == ("queued", ())
 
 
-def test_a_chained_job_that_was_cancelled_is_no_stop(roots: list[Path], launch: dict[str, object]) -> None:
+def test_a_chained_job_that_was_cancelled_is_a_stop_where_nothing_is_alive(
+    roots: list[Path], launch: dict[str, object]
+) -> None:
     folder = run(roots[0], "a", launch, 1)
     (folder / "attempts" / "0001").mkdir(parents=True)
     ledger.append(folder, "claimed", "claimed", attempt=1, data={"job_id": 1})
@@ -236,7 +238,7 @@ def test_a_chained_job_that_was_cancelled_is_no_stop(roots: list[Path], launch: 
     done = StateMeaning("COMPLETED", JobClass.FINISHED, alive=False)
     gone = StateMeaning("CANCELLED by 7", JobClass.USER_CANCEL, alive=False, cancelled_by=7)
     Queue.jobs_known = {1: Job(1, "a", done), 2: Job(2, "a", gone)}
-    assert status.survey().runs[0].phase == "no_job"
+    assert status.survey().runs[0].phase == "stopped"
 
 
 def test_a_resume_that_has_not_queued_its_job_yet_is_not_stopped_by_what_was_cancelled_before(
