@@ -38,6 +38,7 @@ EventKind = Literal[
     "resume_requested",
     "went_back",
     "batch_host_lost",
+    "batch_host_back",
     "job_lost",
     "checkpoint_damaged",
     "checkpoint_sound",

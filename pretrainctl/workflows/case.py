@@ -113,7 +113,10 @@ class Case:
             finding_of(diagnosis, self.launch.recovery, run=self.run.record.name, job_id=owner.job_id),
             attempt=owner.attempt,
             restart=restart,
-            done=(*what_was_done(told, restart), *(what_the_witness_did(self.events, owner.attempt) if last else ())),
+            done=(
+                *what_was_done(told, restart),
+                *(what_the_witness_did(self.events, owner.attempt) if last and owner.attempt in self.lost else ()),
+            ),
             notes=(
                 *self.notes,
                 *last_word.stopped_besides(diagnosis, wish),
