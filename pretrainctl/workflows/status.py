@@ -23,6 +23,7 @@ from pretrainctl.workflows.lost_jobs import (
 )
 from pretrainctl.workflows.reach import reach
 from pretrainctl.workflows.signs_of_life import Starting, find_start, newest_sample
+from pretrainctl.workflows.waiting import tell_too_few
 
 __all__ = ["Phase", "RunStatus", "Survey", "survey"]
 
@@ -109,7 +110,7 @@ def survey(name: str | None = None) -> Survey:
     for run in runs:
         try:
             if run.path in states:
-                found.append(_status(run, states[run.path], jobs.get(run.path)))
+                found.append(_status(run, states[run.path], jobs.get(run.path), alone=name is not None))
         except (RunError, OSError) as error:
             if name is not None:
                 raise
@@ -149,8 +150,8 @@ def _asked(state: RunState) -> list[int]:
     return [job for job in state.jobs if job in chosen]
 
 
-def _status(run: RunFolder, state: RunState, jobs: Mapping[int, Job] | None) -> RunStatus:
-    """`jobs` None: Slurm could not be asked."""
+def _status(run: RunFolder, state: RunState, jobs: Mapping[int, Job] | None, *, alone: bool) -> RunStatus:
+    """`jobs` None: Slurm could not be asked. Of a run `alone` it is asked about nodes, too, where its job waits."""
     sample = newest_sample(run)
     mine = [jobs[job] for job in state.jobs if job in jobs] if jobs is not None else []
     running = [job for job in mine if job.is_running]
@@ -178,6 +179,9 @@ def _status(run: RunFolder, state: RunState, jobs: Mapping[int, Job] | None) -> 
         warnings += (warning,)
     if phase in {"starting", "running"} and not queued and current in running:
         said = tell_no_chained(run.record.name, current.job_id, find_cancelled(state, known))
+        warnings += (said,) if said else ()
+    if phase == "queued" and current is not None and alone:
+        said = tell_too_few(run.record.name, launch, current, lambda: reach(run))
         warnings += (said,) if said else ()
     return RunStatus(
         name=run.record.name,
