@@ -80,7 +80,11 @@ def launch(
         return None
     first = not run_dir.parent.exists()
     identity = replace(
-        _identity(plan, record, created), slurm_conf=slurm_conf, slurm_cluster=slurm_cluster, node_list=node_list
+        _identity(plan, record, created),
+        slurm_conf=slurm_conf,
+        slurm_cluster=slurm_cluster,
+        node_list=node_list,
+        settings=tuple(set_values),
     )
     run = folder.create(run_dir, identity, bundle)
     # Until it says that it is submitting, the run is a stopped one; from then on an interrupt stops it.
