@@ -14,12 +14,12 @@ from pretrainctl.records.run import Action, AttemptRecord, EventKind
 from pretrainctl.recovery.policies import FailureClass
 from pretrainctl.runs import folder, ledger
 from pretrainctl.runs.folder import RunFolder
-from pretrainctl.runs.pulse import tell_silence
+from pretrainctl.runs.pulse import HEARD_WITHIN, tell_silence
 from pretrainctl.runs.requests import ask_again
 from pretrainctl.runs.state import RunState, fold
 from pretrainctl.slurm.client import Slurm
 from pretrainctl.units import show_duration
-from pretrainctl.workflows.attempt.witness import end_headless_job
+from pretrainctl.workflows.attempt.witness import end_headless_job, take_back
 from pretrainctl.workflows.control import Outcome
 from pretrainctl.workflows.exclusions import add_found, found_now, list_of, push, release
 from pretrainctl.workflows.launch import queue_jobs
@@ -246,6 +246,8 @@ def _keep_going(
         if owner is not None and record.attempt == owner.attempt and job is not None:
             said = tell_gone_host(run, state, job, record) or tell_silence(run.path, record.attempt, record.host, job)
             told += [said] if said else []
+            if owner.lost_host and is_heard(run, state, record):
+                take_back(run, record, slurm, after=HEARD_WITHIN)
     if running and not queued and not submitted:
         said = tell_no_chained(name, running[0].job_id, cancelled)
         told += [said] if said else []

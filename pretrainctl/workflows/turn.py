@@ -6,6 +6,7 @@ down, or it has given up. Whoever dies in between loses it after a while: a run 
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,8 +34,9 @@ def take_turn(run_dir: Path, why: str) -> Event | None:
 
 
 def give_turn(run_dir: Path, said: str) -> None:
-    """Give the turn back where nothing, or not all, was queued."""
-    ledger.append(run_dir, "note", said)
+    """Give the turn back where nothing, or not all, was queued; where that cannot be written, it ends by itself."""
+    with contextlib.suppress(OSError):
+        ledger.append(run_dir, "note", said)
 
 
 def find_holder(events: Sequence[Event], *, until: Event | None = None, now: float | None = None) -> Event | None:

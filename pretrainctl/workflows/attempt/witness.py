@@ -29,7 +29,7 @@ from pretrainctl.workflows.attempt.patience import tell_fault
 from pretrainctl.workflows.exclusions import add_found, found_now, list_of, push
 from pretrainctl.workflows.look_back import steps_of
 
-__all__ = ["end_headless_job", "witness"]
+__all__ = ["end_headless_job", "take_back", "witness"]
 
 _TURN = 4.0
 """Seconds between two witnesses."""
@@ -72,7 +72,7 @@ def witness(run_dir: Path, number: int, host: str, port: int, how: str) -> None:
             slurm = Slurm()
             if is_there(wait):
                 if tried:
-                    _take_back(run, record, slurm)
+                    take_back(run, record, slurm)
                 _say(run_dir, number, me, f"{how}: the attempt is there")
                 return
             known = _state(run, record)
@@ -82,7 +82,7 @@ def witness(run_dir: Path, number: int, host: str, port: int, how: str) -> None:
             again, tried = tried, True
             done = end_headless_job(run, record, slurm, how, is_there=last)
             if again and not done:
-                _take_back(run, record, slurm)
+                take_back(run, record, slurm)
             _say(run_dir, number, me, f"{how}: {'the job is cancelled' if done else 'there is nothing to end'}")
         except Exception as error:  # noqa: BLE001 - a fault of ours, too, is no reason to leave the job alone
             _say(run_dir, number, me, str(error) if isinstance(error, PretrainctlError) else tell_fault(error))
@@ -149,11 +149,14 @@ def end_headless_job(
     return True
 
 
-def _take_back(run: RunFolder, record: AttemptRecord, slurm: Slurm) -> None:
-    """Say that a batch host which was told as lost is there, where Slurm did not take the cancel: the job goes on, and
-    whoever cancels it later is a person."""
+def take_back(run: RunFolder, record: AttemptRecord, slurm: Slurm, *, after: float = 0.0) -> None:
+    """Say that a batch host which was told as lost, `after` seconds ago or more, is there, where Slurm did not take the
+    cancel: the job goes on, and whoever cancels it later is a person."""
     known, job = _state(run, record), slurm.jobs([record.job_id]).get(record.job_id)
-    if known is not None and known.lost_host and job is not None and job.is_running:
+    if known is None or not known.lost_host or job is None or not job.is_running:
+        return
+    told = [event for event in ledger.read_events(run.path, 0) if event.kind == "batch_host_lost"]
+    if time.time() - max(event.time for event in told if event.data["attempt"] == record.attempt) >= after:
         message = f"batch host {record.host} of job {record.job_id} is there again: the job goes on"
         ledger.append(run.path, "batch_host_back", message, data={"attempt": record.attempt, "node": record.host})
 

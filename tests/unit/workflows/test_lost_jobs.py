@@ -7,6 +7,7 @@ import json
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -434,6 +435,21 @@ def test_an_attempt_that_is_heard_lives_though_slurm_took_its_host(
     said = look("a").outcomes[0].message
     assert slurm.cancelled == [7] * (not lives)
     assert ("attempt 1 is heard all the same" in said) == lives
+
+
+@pytest.mark.parametrize("age", [100.0, 400.0])
+def test_a_look_finds_that_a_host_which_was_lost_is_back(path: Path, slurm: Cluster, age: float) -> None:
+    """Slurm did not take the cancel, and no witness is left. A cancel of this moment would not show yet."""
+    begin(path, 1, 7)
+    data = {"attempt": 1, "job_id": 7, "node": "node01", "how": "silent"}
+    lost = ledger.append(path, "batch_host_lost", "lost", data=data)
+    codec.write(path / "events" / f"{lost.sequence:06d}.json", replace(lost, time=lost.time - age))
+    Pulse(path, 1, clock=lambda: 1.0).tick()
+    slurm.says(7, "RUNNING", "node01", "node02", host="node01")
+    for _ in range(2):
+        assert look("a").outcomes[0].message == "running job 7"
+    kinds = [event.kind for event in ledger.read_events(path, 0)]
+    assert kinds.count("batch_host_back") == (age > 300)
 
 
 @pytest.mark.parametrize("jobs", [3, 4, 5, 10])
