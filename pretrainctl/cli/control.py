@@ -64,8 +64,9 @@ def resume(
 ) -> None:
     """Let a stopped run go on from its newest complete checkpoint, or from an older one.
 
-    With --set or --recipe it is planned anew. What would alter the training is shown, and needs --accept; exit status
-    6 without. With --from, newer checkpoints are set aside, none is deleted, and the steps since are done again.
+    With --set or --recipe it is planned anew; what was given by --set before stays, also over another recipe, until
+    the same key is set again. What would alter the training is shown, and needs --accept; exit status 6 without.
+    With --from, newer checkpoints are set aside, none is deleted, and the steps since are done again.
     """
     from pretrainctl.workflows import control
     from pretrainctl.workflows.go_back import WayBack

@@ -41,8 +41,12 @@ class Change:
 
 @dataclass(frozen=True)
 class Planned:
-    """`plan.json`: recipe, profile and plan since the last `resume` that changed them; `run.json` has the first."""
+    """`plan.json`: recipe, profile and plan since the last `resume` that changed them; `run.json` has the first.
+
+    `settings`: what was given by `--set`, at the launch and since, which is in the recipe and the profile already.
+    """
 
     recipe: Mapping[str, Any]
     profile: Mapping[str, Any]
     plan: Mapping[str, Any]
+    settings: tuple[str, ...] = ()

@@ -38,6 +38,7 @@ EventKind = Literal[
     "resume_requested",
     "went_back",
     "batch_host_lost",
+    "batch_host_back",
     "job_lost",
     "checkpoint_damaged",
     "checkpoint_sound",
@@ -78,7 +79,8 @@ class RunRecord:
     `run_id` is fixed at the first submission (letters, digits, - and _, at most 64) and is the tracker's run id
     in every attempt; `name` is what people typed. `slurm_conf` and `slurm_cluster` say which Slurm it was submitted
     to: the path of its configuration, empty for that of the host, and Slurm's own name of the cluster. `node_list` is
-    the folder of the node exclusion lists, empty for the one beside the run's own folder.
+    the folder of the node exclusion lists, empty for the one beside the run's own folder. `settings` is what
+    `--set` gave.
     """
 
     name: str
@@ -94,6 +96,7 @@ class RunRecord:
     slurm_conf: str = ""
     slurm_cluster: str = ""
     node_list: str = ""
+    settings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ _LISTS: Mapping[str, type] = {
 }
 _MAY_BE_NULL = {"last_saved_step": int, "resume_step": int, "resume_tag": str}
 _NEEDED = {
+    "batch_host_back": ("attempt",),
     "batch_host_lost": ("attempt", "how", "node"),
     "job_lost": ("class", "job_id", "nodes"),
     "node_dead": ("node",),

@@ -112,7 +112,7 @@ class RunFolder:
         """Recipe, profile and plan as they are now: those of the launch, or of the last `resume` that changed them."""
         if (self.path / "plan.json").exists():
             return codec.read(Planned, self.path / "plan.json")
-        return Planned(self.record.recipe, self.record.profile, self.record.plan)
+        return Planned(self.record.recipe, self.record.profile, self.record.plan, self.record.settings)
 
     def attempts(self) -> list[AttemptRecord]:
         """Attempts in order; an attempt whose record cannot be read is a LedgerError.

@@ -15,12 +15,14 @@ from pretrainctl.records import contract
 from pretrainctl.records.job import Job
 from pretrainctl.units import show_duration
 
-__all__ = ["Pulse", "tell_silence"]
+__all__ = ["HEARD_WITHIN", "Pulse", "silence_of", "tell_silence"]
 
 _EVERY = 60.0
 _LONG = 900.0
 """Seconds: longer than an attempt waits for anything else, such as a slow look at its checkpoints."""
 _NAME = "alive"
+HEARD_WITHIN = 300.0
+"""Seconds since its last pulse in which an attempt counts as alive, where Slurm says that its host is gone."""
 
 
 class Pulse:
@@ -39,6 +41,14 @@ class Pulse:
                 self._path.touch()
 
 
+def silence_of(run_dir: Path, attempt: int) -> float | None:
+    """Seconds since the last pulse of an attempt, by the clock of this host; None where it has none."""
+    try:
+        return time.time() - (contract.attempt_dir(run_dir, attempt) / _NAME).stat().st_mtime
+    except OSError:
+        return None
+
+
 def tell_silence(run_dir: Path, attempt: int, host: str, job: Job) -> str:
     """What people are told where nothing was heard of an attempt for long, though its job runs, or of one whose job is
     suspended, which nobody can hear; empty where all is well, or it has no pulse."""
@@ -47,11 +57,8 @@ def tell_silence(run_dir: Path, attempt: int, host: str, job: Job) -> str:
             f"job {job.job_id} is suspended: it keeps its place, and goes on when Slurm or an administrator resumes "
             "it; nothing is to be done"
         )
-    try:
-        silent = time.time() - (contract.attempt_dir(run_dir, attempt) / _NAME).stat().st_mtime
-    except OSError:
-        return ""
-    if silent < _LONG:
+    silent = silence_of(run_dir, attempt)
+    if silent is None or silent < _LONG:
         return ""
     return (
         f"nothing was heard of attempt {attempt} for {show_duration(silent)}, though job {job.job_id} runs: see "

@@ -14,6 +14,9 @@ __all__ = ["AttemptState", "RunState", "fold"]
 _WISHED = {"", "user_cancel", "stopped"}
 """Classes of stops that a person wished for; an event without a class is one of them."""
 
+_DIES_WITHIN = 600.0
+"""Seconds from the loss of a batch host, as another host told it, to the last word that an attempt may have in a job
+which is cancelled for that: the clocks of the two differ, and Slurm waits before it kills."""
 _WARNINGS = {"checkpoint_unusable", "loss_jump", "lr_jump"}
 
 
@@ -23,7 +26,7 @@ class AttemptState:
 
     `job_id` is None where it was never written. `action` and `failure_class` are those of its last decision, None
     while it has not ended by its own will. `lost_host`: its batch host and how it was lost, where its job was ended for
-    that.
+    that; empty where the host was seen again, or the attempt wrote long after: then its job went on.
     """
 
     attempt: int
@@ -100,7 +103,7 @@ def fold(events: Sequence[Event]) -> RunState:
             stopped, unsubmitted = event.message, False
             failed = event.kind == "stopped" and event.data.get("class", "") not in _WISHED
             cancelled = cancelled or event.kind == "cancel_requested"
-    lost = {event.data.get("attempt"): event.data for event in outside if event.kind == "batch_host_lost"}
+    lost = _lost_hosts(events)
     jobs = _jobs(events)
     claimed = {event.data.get("job_id") for event in events if event.kind in {"claimed", "batch_host_lost"}}
     last_claimed = max((index for index, job in enumerate(jobs) if job in claimed), default=-1)
@@ -127,6 +130,22 @@ def fold(events: Sequence[Event]) -> RunState:
         ),
         lost_jobs={event.data["job_id"]: event for event in outside if event.kind == "job_lost"},
     )
+
+
+def _lost_hosts(events: Sequence[Event]) -> dict[int, Mapping[str, Any]]:
+    """The last loss of a batch host of each attempt whose job was cancelled for that."""
+    lost: dict[int, Event] = {}
+    for event in events:
+        if event.attempt == 0 and event.kind == "batch_host_lost":
+            lost[event.data["attempt"]] = event
+        elif event.attempt == 0 and event.kind == "batch_host_back":
+            lost.pop(event.data["attempt"], None)
+    last = {event.attempt: event.time for event in events}
+    return {
+        attempt: event.data
+        for attempt, event in lost.items()
+        if last.get(attempt, event.time) <= event.time + _DIES_WITHIN
+    }
 
 
 def _last(events: Sequence[Event], resumed_after: int) -> Event | None:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pretrainctl.slurm.nodes import expand
 from pretrainctl.slurm.sinfo import NodeCondition, NodeState
 
-__all__ = ["avoidance", "choose"]
+__all__ = ["avoidance", "choose", "in_service"]
 
 _LEAVING = {NodeCondition.DRAINING, NodeCondition.UNKNOWN}
 
@@ -36,6 +36,12 @@ def avoidance(
     return (*base, *choose(states, job["Partition"], needed, base, wanted))
 
 
+def in_service(states: Iterable[NodeState], partition: str) -> set[str]:
+    """The nodes of a partition that take jobs, now or when they are free."""
+    usable = (node for node in states if not node.condition.broken and node.condition not in _LEAVING)
+    return {node.name for node in usable if partition in node.partitions}
+
+
 def choose(
     states: Iterable[NodeState], partitions: str, needed: int, avoided: Sequence[str], nodes: Sequence[str]
 ) -> tuple[str, ...]:
@@ -46,8 +52,7 @@ def choose(
     to avoid: sbatch refuses the job for its name.
     """
     there = tuple(states)
-    usable = [node for node in there if not node.condition.broken and node.condition not in _LEAVING]
-    pools = [{node.name for node in usable if partition in node.partitions} for partition in partitions.split(",")]
+    pools = [in_service(there, partition) for partition in partitions.split(",")]
     known = {node.name for node in there}
     more: list[str] = []
     for node in dict.fromkeys(nodes):

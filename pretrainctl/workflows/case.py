@@ -113,7 +113,10 @@ class Case:
             finding_of(diagnosis, self.launch.recovery, run=self.run.record.name, job_id=owner.job_id),
             attempt=owner.attempt,
             restart=restart,
-            done=(*what_was_done(told, restart), *(what_the_witness_did(self.events, owner.attempt) if last else ())),
+            done=(
+                *what_was_done(told, restart),
+                *(what_the_witness_did(self.events, owner.attempt) if last and owner.attempt in self.lost else ()),
+            ),
             notes=(
                 *self.notes,
                 *last_word.stopped_besides(diagnosis, wish),
@@ -145,7 +148,10 @@ class Case:
         trained = [owner.attempt for owner in self.run.attempts() if self.run.restarts(owner.attempt)]
         newest = trained[-1] if trained else self.state.owner.attempt if self.state.owner is not None else None
         if attempt == newest and attempt > self.state.resumed_after:
-            return found or last_word.wish_of_run(self.state, self.events), found is not None
+            wish = found or last_word.wish_of_run(self.state, self.events)
+            if wish is None and self.state.stopped is None:
+                wish = last_word.cancelled_in_queue(self.state, self.jobs)
+            return wish, found is not None
         return found, found is not None
 
     def _cancel_of(self, attempt: int) -> Event | None:

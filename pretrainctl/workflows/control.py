@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import time
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,16 +20,17 @@ from pretrainctl.runs.folder import RunFolder
 from pretrainctl.runs.requests import ask
 from pretrainctl.runs.state import AttemptState, fold
 from pretrainctl.slurm.client import Slurm
-from pretrainctl.workflows.go_back import WayBack, find_way_back
+from pretrainctl.workflows.go_back import WayBack, find_way_back, step_of
 from pretrainctl.workflows.interrupted import record_stop
 from pretrainctl.workflows.launch import queue_jobs
 from pretrainctl.workflows.lineage import compare_to_trained
 from pretrainctl.workflows.look_back import expected_checkpoint
 from pretrainctl.workflows.reach import reach_own
-from pretrainctl.workflows.revise import install, revise
+from pretrainctl.workflows.revise import install, revise, tell_kept
 from pretrainctl.workflows.spending import spent_by
 from pretrainctl.workflows.training_data import refuse_missing_data
 from pretrainctl.workflows.training_program import refuse_missing_program
+from pretrainctl.workflows.turn import find_holder
 
 __all__ = ["Outcome", "cancel", "resume", "save", "stop"]
 
@@ -37,8 +38,6 @@ _FURTHER = (
     "to train further, launch a new run with a higher training.tokens, `--set checkpoint.directory={directory}` and "
     "`--set checkpoint.adopt=true`: from its last step on the learning rate follows the new target's schedule"
 )
-_AT_WORK = 300.0
-"""Seconds that a `resume` may take from its event to its job: submitting waits for a busy controller."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +139,8 @@ def resume(
     run = _open_unfinished(name, hint=_FURTHER) if back_to is None else _open(name)
     slurm = reach_own(run)
     events = ledger.read_events(run.path, 0)
-    _refuse_jobs(run, *_jobs(run, slurm), going_back=back_to is not None)
+    given = _as_typed(set_values, recipe, back_to)
+    _refuse_jobs(run, *_jobs(run, slurm), given)
     revision = revise(run, set_values, recipe) if set_values or recipe is not None else None
     launch = run.launch() if revision is None else revision.launch
     _refuse_spent(run, launch)
@@ -152,12 +152,19 @@ def resume(
     if back is None:
         _refuse_finished(run, _FURTHER)
         # Now, what the attempt's own gate would refuse after the job has waited in the queue.
-        check(launch.checkpoint.directory, launch.checkpoint, **expected_checkpoint(run))
+        newest = check(launch.checkpoint.directory, launch.checkpoint, **expected_checkpoint(run))
+    else:
+        newest = back.tag
+    if revision is not None and newest is not None:
+        _refuse_reached(launch, newest, given)
     changes, waiting = compare_to_trained(run, launch, revision)
+    kept = f"; {tell_kept(revision.kept)}" if revision is not None and revision.kept else ""
     if waiting and not accept:
+        besides = describe([change for change in changes if change not in waiting])
         raise RunError(
-            f"this is not what the run {run.record.name!r} trained with before: {describe(waiting)}",
-            hint=f"put back what was not meant, or go on with it: `pretrainctl resume {run.record.name} --accept`",
+            f"this is not what the run {run.record.name!r} trained with before: {describe(waiting)}"
+            f"{f'; besides: {besides}' if besides else ''}{kept}",
+            hint=f"put back what was not meant, or go on with it: `{_resume_with(name, *given, '--accept')}`",
         )
     if back is not None and not confirm(back):
         return None
@@ -166,7 +173,7 @@ def resume(
         other = _other_resume(ledger.read_events(run.path, 0), mine, known=events[-1].sequence if events else 0)
         if other is not None:
             raise RunError(
-                f"another `resume` of the run {run.record.name!r} is at work, on {other.host}",
+                f"another `resume` or `reconcile` of the run {run.record.name!r} is at work, on {other.host}",
                 hint=f"look at `pretrainctl status {run.record.name}`; what it queues is enough",
             )
         if back is not None:
@@ -189,7 +196,7 @@ def resume(
         message += f"; {back.cost if back is not None else f'{back_to} is the newest: nothing to go back from'}"
     return Outcome(
         run.record.name,
-        message + (f"; changed since it trained: {describe(changes)}" if changes else ""),
+        message + (f"; changed since it trained: {describe(changes)}" if changes else "") + kept,
         job_ids,
     )
 
@@ -206,7 +213,30 @@ def _refuse_spent(run: RunFolder, launch: Launch) -> None:
         )
 
 
-def _refuse_jobs(run: RunFolder, queued: Sequence[int], running: Sequence[int], *, going_back: bool) -> None:
+def _as_typed(set_values: Sequence[str], recipe: Path | None, back_to: str | None) -> list[str]:
+    """The options of a `resume` that say what it is to be, for the hint that repeats it."""
+    words = [word for one in set_values for word in ("--set", one)]
+    words += ["--recipe", str(recipe)] if recipe is not None else []
+    return [*words, *(["--from", back_to] if back_to is not None else [])]
+
+
+def _resume_with(name: str, *given: str) -> str:
+    return shlex.join(["pretrainctl", "resume", name, *given])
+
+
+def _refuse_reached(launch: Launch, newest: str, given: Sequence[str]) -> None:
+    """RunError where another target lies no further than the checkpoint from which a run goes on."""
+    step = step_of(newest)
+    if step is None or not 0 < launch.target_steps <= step:
+        return
+    raise RunError(
+        f"the run goes on from {newest}, and with {shlex.join(given)} its target would be step {launch.target_steps}: "
+        "nothing would be trained",
+        hint=f"set training.tokens to more than those of step {step}, or go back with `--from` an older checkpoint",
+    )
+
+
+def _refuse_jobs(run: RunFolder, queued: Sequence[int], running: Sequence[int], given: Sequence[str]) -> None:
     name, state = run.record.name, fold(ledger.read_events(run.path))
     if running and state.stopped is not None:
         raise RunError(
@@ -215,9 +245,9 @@ def _refuse_jobs(run: RunFolder, queued: Sequence[int], running: Sequence[int], 
         )
     if running or queued:
         what = f"is running: job {running[0]}" if running else f"is queued: job {queued[0]}"
-        hint = f"there is nothing to resume; `pretrainctl cancel {name}` ends it"
-        if going_back:
-            hint = f"end it first: `pretrainctl stop --save {name}`, or `pretrainctl cancel {name}`"
+        hint = f"there is nothing to resume; `pretrainctl stop --save {name}` ends it after a save, `cancel` at once"
+        if given:
+            hint = f"end it first, with `pretrainctl stop --save {name}`; when it has: `{_resume_with(name, *given)}`"
         raise RunError(f"the run {name!r} {what}", hint=hint)
 
 
@@ -227,10 +257,8 @@ def _other_resume(events: Sequence[Event], mine: Event, *, known: int) -> Event 
     news = [event for event in before if event.sequence > known and event.kind in {"resume_requested", "submitted"}]
     if news:
         return news[0]
-    last = before[-1] if before else None
-    if last is not None and last.kind == "resume_requested" and time.time() - last.time < _AT_WORK:
-        return last
-    return None
+    holder = find_holder(events, until=mine)
+    return holder if holder is not None and holder.sequence != mine.sequence else None
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from pretrainctl.slurm import nodes as node_names
 from pretrainctl.workflows import last_word
 from pretrainctl.workflows.case import GOOD, Case
 from pretrainctl.workflows.finding import Finding, finding_of
-from pretrainctl.workflows.lost_jobs import find_ended, known
+from pretrainctl.workflows.lost_jobs import find_ended, known, stopped_by
 from pretrainctl.workflows.reach import reach
 from pretrainctl.workflows.read_logs import placement_in, read_logs
 from pretrainctl.workflows.spread import spread_in
@@ -103,8 +103,7 @@ def _lost_job(case: Case) -> Finding | None:
         fresh, cancelled = [], []
         notes += (f"Slurm could not be asked about nodes: {error}",)
     newest = max((*lost, *fresh), key=lambda one: case.state.unclaimed.index(one.job_id), default=None)
-    order = case.state.unclaimed
-    if newest is None or any(order.index(job.job_id) > order.index(newest.job_id) for job in cancelled):
+    if newest is None or stopped_by(case.state, fresh, cancelled) is not None:
         return None
     job, log = case.jobs.get(newest.job_id), case.run.job_log(newest.job_id)
     said: list[str] = []

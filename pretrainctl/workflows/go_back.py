@@ -17,10 +17,16 @@ from pretrainctl.runs.folder import RunFolder
 from pretrainctl.workflows.loading import refused_tags
 from pretrainctl.workflows.look_back import expected_checkpoint, steps_of
 
-__all__ = ["WayBack", "find_way_back"]
+__all__ = ["WayBack", "find_way_back", "step_of"]
 
 _TAG = re.compile(r"global_step(0|[1-9][0-9]{0,17})|([0-9]{1,18})")
 _NAMED = 5
+
+
+def step_of(tag: str) -> int | None:
+    """The step of a checkpoint by its tag, None where the tag names none."""
+    found = _TAG.fullmatch(tag)
+    return int(found[1] or found[2]) if found is not None else None
 
 
 @dataclass(frozen=True)

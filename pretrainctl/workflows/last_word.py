@@ -119,7 +119,9 @@ def cancelled_in_queue(state: RunState, jobs: Mapping[int, Job]) -> Diagnosis | 
     or it was not."""
     mine = [jobs[job] for job in state.jobs if job in jobs]
     claimed = {attempt.job_id for attempt in state.attempts}
-    if not mine or any(job.state.alive is not False for job in mine) or mine[-1].job_id in claimed:
+    if not mine or any(job.state.alive is not False for job in mine):
+        return None
+    if mine[-1].job_id in {*claimed, *state.lost_jobs} or mine[-1].job_id not in state.unclaimed:
         return None
     last = mine[-1]
     kind = _BY_SLURM.get(last.state.job_class)

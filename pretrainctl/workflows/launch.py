@@ -30,6 +30,7 @@ from pretrainctl.workflows.render import render_bundle
 from pretrainctl.workflows.take_checkpoints import refuse_taken
 from pretrainctl.workflows.training_data import refuse_missing_data
 from pretrainctl.workflows.training_program import refuse_missing_program
+from pretrainctl.workflows.turn import give_turn
 from pretrainctl.workflows.unheard import plan_warned
 
 __all__ = ["Launched", "launch", "queue_jobs", "test_launch"]
@@ -79,7 +80,11 @@ def launch(
         return None
     first = not run_dir.parent.exists()
     identity = replace(
-        _identity(plan, record, created), slurm_conf=slurm_conf, slurm_cluster=slurm_cluster, node_list=node_list
+        _identity(plan, record, created),
+        slurm_conf=slurm_conf,
+        slurm_cluster=slurm_cluster,
+        node_list=node_list,
+        settings=tuple(set_values),
     )
     run = folder.create(run_dir, identity, bundle)
     # Until it says that it is submitting, the run is a stopped one; from then on an interrupt stops it.
@@ -98,6 +103,8 @@ def launch(
                 folder.discard(run)
                 if first:
                     run.path.parent.rmdir()
+            else:
+                give_turn(run.path, f"the launch has ended: {error}")
             raise
     except (KeyboardInterrupt, SystemExit):
         if run.path.exists():
@@ -152,12 +159,12 @@ def queue_jobs(
     messages = [avoided.message] if avoided.message else []
     if count > 0:
         ledger.refuse_unwritable(run.path)  # a job that nobody wrote down would look like none
-    for _ in range(count):
+    for left in reversed(range(count)):
         options = ["--dependency=singleton", *avoided.options]
         with _naming_account(run.planned().plan.get("directives", {})):
             submission = slurm.submit(run.script, job_name=launch.job_name, options=options, known=job_ids)
         said = f"submitted job {submission.job_id}" + (f"; {avoided.message}" if avoided.message else "")
-        data = {"job_id": submission.job_id, "exclude": list(avoided.nodes)}
+        data = {"job_id": submission.job_id, "exclude": list(avoided.nodes), "left": left}
         ledger.append(run.path, "submitted", said, data=data)
         job_ids.append(submission.job_id)
         messages += [message for message in submission.messages if message not in messages]

@@ -8,7 +8,7 @@ second, is idle again, and gets the next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -17,6 +17,7 @@ from pretrainctl.records.job import Job, JobClass
 from pretrainctl.records.run import AttemptRecord, Event
 from pretrainctl.recovery.policies import FailureClass
 from pretrainctl.runs.folder import RunFolder
+from pretrainctl.runs.pulse import HEARD_WITHIN, silence_of
 from pretrainctl.runs.state import RunState
 from pretrainctl.slurm.client import Slurm
 from pretrainctl.slurm.sinfo import NodeCondition, NodeState
@@ -27,11 +28,18 @@ __all__ = [
     "CANCELLED",
     "MOST_LOST",
     "LostJob",
+    "count_in_a_row",
+    "find_cancelled",
     "find_ended",
+    "find_vanished",
     "gone_host",
+    "is_heard",
     "judge_running",
     "known",
+    "stopped_by",
     "tell_ended",
+    "tell_gone_host",
+    "tell_no_chained",
 ]
 
 _BOOT_FAILURE, _NODE_FAILURE = FailureClass.BOOT_FAILURE.value, FailureClass.NODE_FAILURE.value
@@ -44,8 +52,8 @@ from a loaded file system take minutes."""
 _PROLOG_WITHIN = 300.0
 """Seconds that a prolog, which may test the node, has had to fail in."""
 _OUT_OF_SERVICE = {NodeCondition.DRAINING, NodeCondition.DRAINED, NodeCondition.DOWN, NodeCondition.NOT_RESPONDING}
-_NO_LOSS = {JobClass.PREEMPTED, JobClass.REQUEUED, JobClass.ELSEWHERE, JobClass.UNKNOWN}
-"""Ends that say nothing of the job's nodes, or of which Slurm does not know enough."""
+_NO_LOSS = {JobClass.PREEMPTED, JobClass.REQUEUED, JobClass.ELSEWHERE}
+"""Ends that say nothing of the job's nodes."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +74,27 @@ def gone_host(job: Job, attempt: AttemptRecord | None = None) -> str:
     """The batch host of a running job that Slurm has taken away from it; empty where it has not."""
     host = job.batch_host or (attempt.host if attempt is not None else "")
     return host if job.is_running and job.nodes and host not in job.nodes else ""
+
+
+def is_heard(run: RunFolder, state: RunState, attempt: AttemptRecord) -> bool:
+    """Whether an attempt that has not ended was heard lately."""
+    ended = any(known.attempt == attempt.attempt and known.ended for known in state.attempts)
+    silent = None if ended else silence_of(run.path, attempt.attempt)
+    return silent is not None and silent < HEARD_WITHIN
+
+
+def tell_gone_host(run: RunFolder, state: RunState, job: Job, attempt: AttemptRecord | None) -> str:
+    """What is said of a running job that has lost its batch host, with its newest attempt; empty where it has not."""
+    host, name = gone_host(job, attempt), run.record.name
+    if not host:
+        return ""
+    if attempt is not None and is_heard(run, state, attempt):
+        return (
+            f"Slurm has taken its batch host {host} from job {job.job_id}, and attempt {attempt.attempt} is heard all "
+            f"the same: it goes on, and `pretrainctl reconcile {name}` ends it where it is silent for "
+            f"{show_duration(HEARD_WITHIN)}"
+        )
+    return f"job {job.job_id} has lost its batch host {host}: `pretrainctl reconcile {name}` lets the next go on"
 
 
 def judge_running(run: RunFolder, state: RunState, job: Job) -> LostJob | None:
@@ -116,6 +145,42 @@ def find_ended(state: RunState, jobs: Mapping[int, Job], slurm: Callable[[], Slu
     return lost, cancelled
 
 
+def find_vanished(state: RunState, asked: Collection[int], jobs: Mapping[int, Job]) -> list[LostJob]:
+    """Those of the jobs without an attempt that Slurm was `asked` about and does not know any more."""
+    return [_unknown(number) for number in state.unclaimed if number in asked and number not in jobs]
+
+
+def _unknown(number: int) -> LostJob:
+    said = f"job {number} ended before its attempt began, and Slurm does not know how"
+    return LostJob(number, FailureClass.UNKNOWN.value, (), said)
+
+
+def stopped_by(state: RunState, lost: Sequence[LostJob], cancelled: Sequence[Job]) -> Job | None:
+    """The job by whose cancel a person stopped a run of which nothing is alive, whoever had queued it; None where the
+    last job that ended without an attempt was lost. `lost` and `cancelled` are what `find_ended` finds."""
+    order = state.unclaimed
+    told = {*state.lost_jobs, *(one.job_id for one in lost)}
+    newest = max((order.index(number) for number in told if number in order), default=-1)
+    later = [job for job in cancelled if order.index(job.job_id) > newest]
+    return later[-1] if later else None
+
+
+def count_in_a_row(events: Sequence[Event], unclaimed: Collection[int]) -> int:
+    """How many losses there are in a row among the jobs without an attempt: on so many batch hosts, or so many times
+    one that was queued after the loss before it was known. What was queued ahead cannot keep off a node that ends each
+    job at once."""
+    lost = [event for event in events if event.kind == "job_lost" and event.data["job_id"] in unclaimed]
+    queued_after: dict[int, int] = {}
+    deepest = 0
+    for event in events:
+        if event.attempt == 0 and event.kind == "submitted":
+            queued_after.setdefault(event.data["job_id"], deepest)
+        elif event in lost:
+            deepest = max(deepest, queued_after.get(event.data["job_id"], 0) + 1)
+    hosts = {tuple(event.data["nodes"]) for event in lost if event.data["nodes"]}
+    return max(len(hosts), deepest)
+
+
 def _broken_by_prolog(job: Job, slurm: Callable[[], Slurm]) -> dict[str, NodeState]:
     """Nodes of a job that Slurm has taken out of service for a prolog, where the job may have ended by that."""
     if not job.nodes or job.start is None or (job.elapsed or 0.0) > _PROLOG_WITHIN:
@@ -130,6 +195,8 @@ def _broken_by_prolog(job: Job, slurm: Callable[[], Slurm]) -> dict[str, NodeSta
 
 def _judge_ended(job: Job, broken: Mapping[str, NodeState]) -> LostJob | None:
     """How a job was lost that ended without an attempt, None where somebody cancelled it."""
+    if job.state.job_class is JobClass.UNKNOWN:
+        return _unknown(job.job_id)
     said = f"job {job.job_id} ended before its attempt began"
     if broken:
         told = ", ".join(f"{name} (Slurm: {node.reason})" for name, node in broken.items())
@@ -153,15 +220,33 @@ def known(event: Event) -> LostJob:
     return LostJob(event.data["job_id"], kind, tuple(event.data["nodes"]), event.message, confidence)
 
 
-def tell_ended(run: RunFolder, state: RunState, jobs: Mapping[int, Job]) -> tuple[str, ...]:
-    """What is said of a run that has no job where its last one ended without an attempt, and nobody cancelled it."""
-    ended = [job for job in jobs.values() if job.state.alive is False or job.state.job_class is JobClass.ENDING]
-    if not ended or ended[-1].job_id not in state.unclaimed:
-        return ()
+def tell_ended(run: RunFolder, state: RunState, jobs: Mapping[int, Job]) -> tuple[tuple[str, ...], Job | None]:
+    """Of a run of which nothing is alive: what is said of the last job where it ended without an attempt, and nobody
+    cancelled it; and the job by whose cancel a person stopped the run."""
+    ended = {number: jobs[number] for number in state.unclaimed if number in jobs}
     try:
-        lost, cancelled = find_ended(state, {ended[-1].job_id: ended[-1]}, lambda: reach(run))
+        lost, cancelled = find_ended(state, ended, lambda: reach(run))
     except (SlurmError, MissingError):
-        return ()
-    if cancelled:
-        return ()
-    return tuple(one.message + (f"; see {run.job_log(one.job_id)}" if one.confidence == "low" else "") for one in lost)
+        return (), None
+    by = stopped_by(state, lost, cancelled)
+    newest = lost[-1:] if by is None else []
+    return tuple(
+        one.message + (f"; see {run.job_log(one.job_id)}" if one.confidence == "low" else "") for one in newest
+    ), by
+
+
+def find_cancelled(state: RunState, jobs: Mapping[int, Job]) -> list[Job]:
+    """The jobs that were to go on after the newest attempt, and that somebody cancelled in the queue."""
+    mine = (jobs[number] for number in state.unclaimed if number in jobs and number not in state.lost_jobs)
+    return [job for job in mine if job.state.job_class in CANCELLED and not job.nodes]
+
+
+def tell_no_chained(name: str, running: int, cancelled: Sequence[Job]) -> str:
+    """What is said of a run that lives and has nothing in the queue, because somebody cancelled that; else empty."""
+    if not cancelled:
+        return ""
+    numbers = ", ".join(str(job.job_id) for job in cancelled)
+    return (
+        f"nothing goes on after job {running}: the chained job{'s' * (len(cancelled) > 1)} {numbers} "
+        f"{'were' if len(cancelled) > 1 else 'was'} cancelled; `pretrainctl resume {name}` goes on when it has ended"
+    )

@@ -14,17 +14,33 @@ from pretrainctl.records.run import Action, AttemptRecord, EventKind
 from pretrainctl.recovery.policies import FailureClass
 from pretrainctl.runs import folder, ledger
 from pretrainctl.runs.folder import RunFolder
-from pretrainctl.runs.pulse import tell_silence
+from pretrainctl.runs.pulse import HEARD_WITHIN, tell_silence
 from pretrainctl.runs.requests import ask_again
 from pretrainctl.runs.state import RunState, fold
 from pretrainctl.slurm.client import Slurm
-from pretrainctl.workflows.attempt.witness import end_headless_job
+from pretrainctl.units import show_duration
+from pretrainctl.workflows.attempt.witness import end_headless_job, take_back
 from pretrainctl.workflows.control import Outcome
 from pretrainctl.workflows.exclusions import add_found, found_now, list_of, push, release
 from pretrainctl.workflows.launch import queue_jobs
 from pretrainctl.workflows.look_back import look_back
-from pretrainctl.workflows.lost_jobs import MOST_LOST, LostJob, find_ended, gone_host, judge_running, known
+from pretrainctl.workflows.lost_jobs import (
+    MOST_LOST,
+    LostJob,
+    count_in_a_row,
+    find_cancelled,
+    find_ended,
+    find_vanished,
+    gone_host,
+    is_heard,
+    judge_running,
+    known,
+    stopped_by,
+    tell_gone_host,
+    tell_no_chained,
+)
 from pretrainctl.workflows.reach import reach_own
+from pretrainctl.workflows.turn import give_turn, take_turn
 
 __all__ = ["Look", "reconcile"]
 
@@ -114,7 +130,7 @@ def _reconcile_one(run: RunFolder, slurm: Slurm, jobs: Sequence[Job] | None) -> 
         message = f"cancelled job {headless.job_id}: its batch host {headless.host} is gone"
         return Outcome(run.record.name, message, (headless.job_id,)), True
     for job_id in sorted({job.job_id for job in jobs if job.is_waiting or job.is_running} - set(state.jobs)):
-        ledger.append(run.path, "submitted", f"found job {job_id} by its name", data={"job_id": job_id})
+        ledger.append(run.path, "submitted", f"found job {job_id} by its name", data={"job_id": job_id, "found": True})
     lost = [found for job in jobs if job.is_running and (found := judge_running(run, state, job)) is not None]
     for one in lost:
         _write_down(run, slurm, one, alive=True)
@@ -131,14 +147,15 @@ def _reconcile_one(run: RunFolder, slurm: Slurm, jobs: Sequence[Job] | None) -> 
 
 def _headless(run: RunFolder, state: RunState, jobs: Sequence[Job]) -> AttemptRecord | None:
     """The attempt whose running job has lost its batch host, which Slurm takes from a job of several nodes. It may not
-    have come to write an event, or may have ended on a host that could not tell Slurm."""
+    have come to write an event, or may have ended on a host that could not tell Slurm. One that is heard lives: there,
+    Slurm's daemon is what died."""
     refused = {attempt.attempt for attempt in state.attempts if attempt.refused}
     for job in jobs:
         if job.is_running and job.nodes and (not job.batch_host or gone_host(job)):
             of_job = [
                 record for record in run.attempts() if record.job_id == job.job_id and record.attempt not in refused
             ]
-            if of_job and gone_host(job, of_job[-1]):
+            if of_job and gone_host(job, of_job[-1]) and not is_heard(run, state, of_job[-1]):
                 return of_job[-1]
     return None
 
@@ -167,36 +184,13 @@ def _settle(run: RunFolder, state: RunState, slurm: Slurm, jobs: Sequence[Job]) 
 def _carry_on(run: RunFolder, state: RunState, slurm: Slurm, jobs: Sequence[Job]) -> Outcome:
     """See that a run that is neither finished nor stopped has a job that can start, unless its last end says that it
     stops. No later job begins on the nodes to which the run has lost one, if others are there."""
-    queued = [job.job_id for job in jobs if job.is_waiting]
-    running = [job.job_id for job in jobs if job.is_running]
     launch = run.launch()
-    ended, cancelled = _ended_without_attempt(state, slurm, {*queued, *running})
+    ended, cancelled, alive = _without_attempt(state, slurm, {job.job_id for job in jobs if _goes_on(job)})
     for one in ended:
         _write_down(run, slurm, one)
-    if queued or running:
-        freed = _free_held(run, slurm, jobs)
-        push(run, slurm, [job.job_id for job in jobs if job.is_waiting and job.reason != _HELD_FOR_NODES])
-        submitted: tuple[int, ...] = ()
-        if launch.chain == "prequeued":
-            submitted, _ = queue_jobs(run, launch, slurm, already=len(queued) + len(running))
-        message = f"running job {running[0]}" if running else f"queued job {queued[0]}"
-        message = "; ".join([message, *([freed] if freed else []), *(one.message for one in ended)])
-        owner = state.open_attempt
-        for record in run.attempts() if owner is not None and owner.job_id in running else ():
-            if owner is not None and record.attempt == owner.attempt:
-                job = next(job for job in jobs if job.job_id == owner.job_id)
-                silence = tell_silence(run.path, record.attempt, record.host, job)
-                message += f"; {silence}" if silence else ""
-        return Outcome(run.record.name, message + (f"; queued {len(submitted)} more" if submitted else ""), submitted)
-    ours = {event.data.get("job_id") for event in ledger.read_events(run.path, 0) if event.kind == "submitted"}
-    by_person = [job for job in cancelled if job in ours]  # of a chained job the attempt before it may do without
-    if by_person:
-        said = f"job {by_person[0]} was cancelled before it began: nothing goes on until `resume`"
-        ledger.append(run.path, "stopped", said, data={"class": FailureClass.USER_CANCEL.value})
-        return Outcome(run.record.name, f"stopped: {said}")
-    in_a_row = [known(event) for job, event in state.lost_jobs.items() if job in state.unclaimed] + ended
-    if len(in_a_row) >= MOST_LOST:
-        return _give_up(run, launch, in_a_row)
+    jobs = [*jobs, *alive]
+    if any(_goes_on(job) for job in jobs):
+        return _keep_going(run, state, slurm, jobs, ended)
     past = look_back(run, slurm)
     if past is not None and past.stop is not None:
         kind: EventKind = "finished" if past.stop.action is Action.FINISH else "stopped"
@@ -204,22 +198,94 @@ def _carry_on(run: RunFolder, state: RunState, slurm: Slurm, jobs: Sequence[Job]
             run.path, kind, past.stop.reason, data={"class": past.diagnosis.failure_class, "of": past.attempt}
         )
         return Outcome(run.record.name, f"{kind}: {past.stop.reason}")
+    by = stopped_by(state, ended, cancelled)
+    if by is not None:
+        said = f"job {by.job_id} was cancelled before it began: nothing goes on until `resume`"
+        ledger.append(run.path, "stopped", said, data={"class": FailureClass.USER_CANCEL.value})
+        return Outcome(run.record.name, f"stopped: {said}")
+    events = ledger.read_events(run.path)
+    in_a_row = [known(event) for job, event in fold(events).lost_jobs.items() if job in state.unclaimed]
+    if count_in_a_row(events, state.unclaimed) >= MOST_LOST:
+        return _give_up(run, launch, in_a_row)
     try:
-        submitted, _ = queue_jobs(run, launch, slurm)
+        submitted, why = _queue(run, launch, slurm)
     except SlurmError as error:
         return Outcome(run.record.name, f"nothing queued: {error}")
-    why = past.diagnosis.message if past is not None else "no attempt yet"
-    why = in_a_row[-1].message if in_a_row else why
-    return Outcome(run.record.name, f"queued job {submitted[0]} ({why})", submitted)
+    if submitted:
+        why = past.diagnosis.message if past is not None else "no attempt yet"
+        why = in_a_row[-1].message if in_a_row else why
+        return Outcome(run.record.name, f"queued job {submitted[0]} ({why})", submitted)
+    return Outcome(run.record.name, why)
 
 
-def _ended_without_attempt(state: RunState, slurm: Slurm, in_queue: Collection[int]) -> tuple[list[LostJob], list[int]]:
-    """Jobs that were lost and are not in the ledger as such yet, and those that somebody cancelled."""
+def _goes_on(job: Job) -> bool:
+    return job.is_waiting or job.is_running
+
+
+def _keep_going(
+    run: RunFolder, state: RunState, slurm: Slurm, jobs: Sequence[Job], ended: Sequence[LostJob]
+) -> Outcome:
+    """Look after a run that has a job: free what Slurm holds for its nodes, keep what waits off those that are listed,
+    and queue what is missing of a chain that is queued from outside, except where a person cancelled all that waited.
+    """
+    name, launch = run.record.name, run.launch()
+    queued = [job.job_id for job in jobs if job.is_waiting]
+    running = [job for job in jobs if job.is_running]
+    freed = _free_held(run, slurm, jobs)
+    push(run, slurm, [job.job_id for job in jobs if job.is_waiting and job.reason != _HELD_FOR_NODES])
+    submitted: tuple[int, ...] = ()
+    cancelled = [] if queued else find_cancelled(state, slurm.jobs(state.unclaimed))
+    problem = ""
+    if launch.chain == "prequeued" and not cancelled and len(queued) + len(running) < 1 + launch.chained_jobs:
+        submitted, problem = _queue(run, launch, slurm)
+    told = [f"running job {running[0].job_id}" if running else f"job {queued[0]} is queued already"]
+    told += [*([freed] if freed else []), *(one.message for one in ended)]
+    owner = state.open_attempt
+    for record in run.attempts() if owner is not None else ():
+        job = next((job for job in running if job.job_id == record.job_id), None)
+        if owner is not None and record.attempt == owner.attempt and job is not None:
+            said = tell_gone_host(run, state, job, record) or tell_silence(run.path, record.attempt, record.host, job)
+            told += [said] if said else []
+            if owner.lost_host and is_heard(run, state, record):
+                take_back(run, record, slurm, after=HEARD_WITHIN)
+    if running and not queued and not submitted:
+        said = tell_no_chained(name, running[0].job_id, cancelled)
+        told += [said] if said else []
+    told += [f"queued {len(submitted)} more"] if submitted else []
+    return Outcome(name, "; ".join([*told, *([problem] if problem else [])]), submitted)
+
+
+def _queue(run: RunFolder, launch: Launch, slurm: Slurm) -> tuple[tuple[int, ...], str]:
+    """Queue what a run lacks, and say why nothing was: somebody else is at it, or was since the queue was asked."""
+    other = take_turn(run.path, "a look queues what goes on")
+    if other is not None:
+        return (), f"nothing queued: {other.message}, on {other.host}, {show_duration(time.time() - other.time)} ago"
+    submitted: tuple[int, ...] = ()
+    ended = "the look has ended"
+    try:
+        there = [job.job_id for job in slurm.queued(run.record.job_name) if _goes_on(job)]
+        submitted, _ = queue_jobs(run, launch, slurm, already=len(there))
+        ended = f"nothing queued: job {there[0]} is there" if there else ended
+    except PretrainctlError as error:
+        ended = f"nothing queued: {error}"
+        raise
+    finally:
+        if not submitted:
+            give_turn(run.path, ended)
+    return submitted, "" if submitted else ended
+
+
+def _without_attempt(
+    state: RunState, slurm: Slurm, in_queue: Collection[int]
+) -> tuple[list[LostJob], list[Job], list[Job]]:
+    """Of the jobs without an attempt that were not in the queue: those that were lost and are not in the ledger as such
+    yet, those that somebody cancelled, and those that are there after all, submitted since the queue was asked."""
     gone = [job for job in state.unclaimed if job not in in_queue and job not in state.lost_jobs]
     if not gone:
-        return [], []
-    lost, cancelled = find_ended(state, slurm.jobs(gone), lambda: slurm)
-    return lost, [job.job_id for job in cancelled]
+        return [], [], []
+    jobs = slurm.jobs(gone)
+    lost, cancelled = find_ended(state, jobs, lambda: slurm)
+    return [*lost, *find_vanished(state, gone, jobs)], cancelled, [job for job in jobs.values() if _goes_on(job)]
 
 
 def _write_down(run: RunFolder, slurm: Slurm, lost: LostJob, *, alive: bool = False) -> None:
@@ -249,7 +315,7 @@ def _write_down(run: RunFolder, slurm: Slurm, lost: LostJob, *, alive: bool = Fa
 
 def _give_up(run: RunFolder, launch: Launch, lost: Sequence[LostJob]) -> Outcome:
     """Stop a run whose jobs end one after the other before their attempt begins: the next would, too."""
-    told = "; ".join(one.message for one in lost)
+    told = "; ".join(one.message for one in lost[-MOST_LOST:])
     said = (
         f"{len(lost)} jobs in a row were lost before their attempt began: {told}; look at "
         f"{run.job_log(lost[-1].job_id).parent}/slurm-*.out, and whether {launch.python} is there on these nodes; "

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pretrainctl.errors import MissingError, RunError, SlurmError
 from pretrainctl.records.job import Job
 from pretrainctl.runs import folder, ledger
 from pretrainctl.runs.folder import RunFolder
-from pretrainctl.runs.log_tail import tail
 from pretrainctl.runs.pulse import tell_silence
 from pretrainctl.runs.state import RunState, fold
-from pretrainctl.workflows.lost_jobs import CANCELLED, gone_host, judge_running, tell_ended
+from pretrainctl.workflows.lost_jobs import (
+    CANCELLED,
+    find_cancelled,
+    judge_running,
+    tell_ended,
+    tell_gone_host,
+    tell_no_chained,
+)
 from pretrainctl.workflows.reach import reach
+from pretrainctl.workflows.signs_of_life import Starting, find_start, newest_sample
+from pretrainctl.workflows.waiting import tell_too_few
 
 __all__ = ["Phase", "RunStatus", "Survey", "survey"]
 
@@ -30,7 +35,9 @@ or has ended and its job decides how it goes on.
 or running: `reconcile` looks into it. `unknown`: Slurm could not be asked."""
 
 _NEWEST_JOBS = 4
-"""Jobs of a run that Slurm is asked about: the running one, those chained, and the last that ended."""
+"""Jobs of a run that Slurm is asked about besides that of its newest attempt and those after it."""
+_MOST_UNCLAIMED = 100
+"""Of the jobs in which no attempt has begun: a chain is shorter."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +112,7 @@ def survey(name: str | None = None) -> Survey:
     for run in runs:
         try:
             if run.path in states:
-                found.append(_status(run, states[run.path], jobs.get(run.path)))
+                found.append(_status(run, states[run.path], jobs.get(run.path), alone=name is not None))
         except (RunError, OSError) as error:
             if name is not None:
                 raise
@@ -126,7 +133,7 @@ def _ask_slurms(runs: Sequence[tuple[RunFolder, RunState]]) -> tuple[dict[Path, 
     problems = []
     for group in groups.values():
         try:
-            jobs = reach(group[0][0]).jobs([job for _, state in group for job in state.jobs[-_NEWEST_JOBS:]])
+            jobs = reach(group[0][0]).jobs([job for _, state in group for job in _asked(state)])
         except (SlurmError, MissingError) as error:
             problems.append(f"Slurm could not be asked, so the state of jobs is unknown: {error}")
             continue
@@ -138,34 +145,46 @@ def _ask_slurms(runs: Sequence[tuple[RunFolder, RunState]]) -> tuple[dict[Path, 
     return found, problems
 
 
-def _status(run: RunFolder, state: RunState, jobs: Mapping[int, Job] | None) -> RunStatus:
-    """`jobs` None: Slurm could not be asked."""
-    sample = _newest_sample(run)
+def _asked(state: RunState) -> list[int]:
+    """The jobs that may be alive, and the last that ended, oldest first."""
+    owner = {state.owner.job_id} if state.owner is not None else set()
+    chosen = {*state.jobs[-_NEWEST_JOBS:], *owner, *state.unclaimed[-_MOST_UNCLAIMED:]}
+    return [job for job in state.jobs if job in chosen]
+
+
+def _status(run: RunFolder, state: RunState, jobs: Mapping[int, Job] | None, *, alone: bool) -> RunStatus:
+    """`jobs` None: Slurm could not be asked. Of a run `alone` it is asked about nodes, too, where its job waits."""
+    sample = newest_sample(run)
     mine = [jobs[job] for job in state.jobs if job in jobs] if jobs is not None else []
     running = [job for job in mine if job.is_running]
     queued = [job for job in mine if job.is_waiting]
     last = [job for job in mine if state.owner is not None and job.job_id == state.owner.job_id]
-    # The job of the newest attempt, or, where none began since the last resume, the job that was to begin one. That a
-    # chained job was cancelled is no stop: the attempt before it may go on.
     begun = state.owner is not None and state.owner.attempt > state.resumed_after
     claimed = {attempt.job_id for attempt in state.attempts}
-    unclaimed = [job for job in mine[-1:] if job.job_id not in claimed]
-    gone = [job for job in (last if begun else unclaimed) if job.job_id not in state.lost_jobs]
-    cancelled = [job for job in gone if job.state.job_class in CANCELLED]
+    known = {job.job_id: job for job in mine}
+    phase = _phase(state, bool(running), bool(queued), known=jobs is not None)
+    lost, by = tell_ended(run, state, known) if phase == "no_job" else ((), None)
+    # The job of the newest attempt, or one that was to go on after it.
+    gone = [job for job in last if begun and not lost and job.job_id not in state.lost_jobs]
+    cancelled = [by] if by is not None else [job for job in gone if job.state.job_class in CANCELLED]
     current = next(iter(running or queued or cancelled or last), None)
     held = current.nodes if current and current in running else ()
     dead = state.open_attempt.dead_nodes if state.open_attempt is not None else ()
     launch = run.launch()
-    phase = _phase(state, bool(running), bool(queued), known=jobs is not None)
     fresh = all(job.job_id not in claimed for job in running)
-    start = (_Starting() if fresh else _starting(run, state)) if phase == "running" else None
+    start = (Starting() if fresh else find_start(run, state)) if phase == "running" else None
     phase = "starting" if start is not None else phase
     warnings = _warnings(run, state, current if current in running else None)
-    lost = tell_ended(run, state, {job.job_id: job for job in mine}) if phase == "no_job" else ()
     warnings += lost
-    if phase == "no_job" and cancelled and not lost:
+    if phase == "no_job" and cancelled:
         phase, warning = _cancelled_or_unwritten(run)
         warnings += (warning,)
+    if phase in {"starting", "running"} and not queued and current in running:
+        said = tell_no_chained(run.record.name, current.job_id, find_cancelled(state, known))
+        warnings += (said,) if said else ()
+    if phase == "queued" and current is not None and alone:
+        said = tell_too_few(run.record.name, launch, current, lambda: reach(run))
+        warnings += (said,) if said else ()
     return RunStatus(
         name=run.record.name,
         path=str(run.path),
@@ -195,60 +214,6 @@ def _status(run: RunFolder, state: RunState, jobs: Mapping[int, Job] | None) -> 
         hung_after=launch.hang.start_on(launch.srun.nodes) if start is not None and start.sign else None,
         went_back=str(state.went_back or ""),
     )
-
-
-@dataclass(frozen=True)
-class _Starting:
-    """A start of the program that has done no step yet; times are epoch s, `since` None before it runs."""
-
-    since: float | None = None
-    sign: str = ""
-    sign_time: float | None = None
-
-
-def _starting(run: RunFolder, state: RunState) -> _Starting | None:
-    """The present start of the program, or the one to come of an attempt that has made none; None where it has done a
-    step, has ended, or prints and reports nothing."""
-    place = next(reversed(list(run.restart_dirs())), None)
-    if state.open_attempt is None:
-        return None
-    if place is None or place[0] != state.open_attempt.attempt:
-        return _Starting()
-    attempt, restart, folder = place
-    told = {
-        event.kind: event.time
-        for event in ledger.read_events(run.path, attempt)
-        if event.kind in {"restart_started", "restart_ended"} and event.data.get("restart") == restart
-    }
-    if "restart_ended" in told:
-        return None
-    if "restart_started" not in told:
-        return _Starting()
-    lines = _entries(folder / "metrics.jsonl")
-    if any(line.get("kind") == "step" for line in lines):
-        return None
-    phases = [(str(line.get("phase")), _number(line.get("time"))) for line in lines if line.get("kind") == "phase"]
-    signs = [(when, f"phase {name}") for name, when in phases[-1:] if when is not None]
-    with contextlib.suppress(OSError):
-        log = (folder / "training.log").stat()
-        if log.st_size and not phases:
-            return None  # a program that reports no steps
-        signs += [(log.st_mtime, "a line in its log")] if log.st_size else []
-    newest = max(signs, default=None)
-    if newest is None:
-        return _Starting(told["restart_started"])
-    sign = newest[1] if not phases or newest[1].startswith("phase") else f"{newest[1]} (phase {phases[-1][0]})"
-    return _Starting(told["restart_started"], sign, newest[0])
-
-
-def _entries(metrics: Path) -> list[dict[str, Any]]:
-    """What can be read of the newest lines of metrics."""
-    found = []
-    for line in _tail(metrics):
-        with contextlib.suppress(ValueError, RecursionError):
-            data = json.loads(line)
-            found += [data] if isinstance(data, dict) else []
-    return found
 
 
 def _last_word(state: RunState) -> str:
@@ -282,8 +247,8 @@ def _warnings(run: RunFolder, state: RunState, job: Job | None) -> tuple[str, ..
         owner = next(record for record in run.attempts() if record.attempt == state.open_attempt.attempt)
     if (lost := judge_running(run, state, job)) is not None:
         found.append(f"{lost.message}: {repair} ends it, and lets the next go on")
-    elif host := gone_host(job, owner):
-        found.append(f"job {job.job_id} has lost its batch host {host}: {repair} lets the next go on")
+    elif said := tell_gone_host(run, state, job, owner):
+        found.append(said)
     elif owner is not None and (silence := tell_silence(run.path, owner.attempt, owner.host, job)):
         found.append(silence)
     return tuple(found)
@@ -299,43 +264,3 @@ def _phase(state: RunState, running: bool, queued: bool, *, known: bool) -> Phas
     if not known:
         return "unknown"
     return "queued" if queued else "no_job"
-
-
-@dataclass(frozen=True)
-class _Sample:
-    """What the newest line of the metrics says; None for what it does not say, or says in no way that makes sense."""
-
-    step: int | None = None
-    tokens: int | None = None
-    loss: float | None = None
-    time: float | None = None
-
-
-def _newest_sample(run: RunFolder) -> _Sample:
-    for _, _, path in reversed(list(run.restart_dirs())):
-        for line in reversed(_tail(path / "metrics.jsonl")):
-            try:
-                data = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(data, dict) and data.get("kind") == "step" and (step := _whole(data.get("step"))) is not None:
-                return _Sample(step, _whole(data.get("tokens")), _number(data.get("loss")), _number(data.get("time")))
-    return _Sample()
-
-
-def _tail(path: Path) -> list[str]:
-    try:
-        return tail(path, 20)
-    except OSError:
-        return []  # `metrics` says why it cannot be read
-
-
-def _whole(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63 else None
-
-
-def _number(value: Any) -> float | None:
-    """A finite number; a loss that is NaN is no number either, and the run's own end says so."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    return float(value) if abs(value) < sys.float_info.max else None

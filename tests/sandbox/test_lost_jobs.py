@@ -118,15 +118,43 @@ def test_a_person_s_scancel_before_the_claim_is_a_stop(site: Site, prolog: Path)
     assert json.loads(site.command("doctor", run.name, "--json").stdout)["class"] == "user_cancel"
 
 
+def test_a_scancel_of_all_chained_jobs_ends_the_run_with_its_job(site: Site, sandbox: Sandbox) -> None:
+    run = site.launch("scancel-chain", steps=4000, sets=["chain.jobs=3", "checkpoint.every_steps=10"])
+    run.wait_for_step(12)
+    chained = [event.data["job_id"] for event in run.events("chained")]
+    assert len(chained) == 2
+    assert run.status()["warnings"] == []
+    site.slurm("scancel", *map(str, chained))
+    shown = wait_until(lambda: (s := run.status())["warnings"] and s, 30, "a warning", run=run)
+    assert shown["phase"] == "running"
+    assert f"nothing goes on after job {shown['job_id']}: the chained jobs" in shown["warnings"][0]
+    assert "nothing goes on after job" in site.command("reconcile", run.name).stdout
+    host = run.events("claimed")[0].message.split()[-1]
+    sandbox.kill_node(next(node for node in run.events("restart_started")[0].data["nodes"] if node != host))
+    run.wait_for("attempt_ended")
+    wait_until(lambda: run.status()["phase"] == "stopped", 60, "the stop", run=run)
+    said = site.command("reconcile", run.name).stdout
+    assert f"stopped: job {chained[-1]} was cancelled before it began" in said
+    run.wait_for_an_empty_queue()
+    assert run.status()["phase"] == "stopped"
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can hide a folder from one node")
-def test_a_node_that_ends_each_job_at_once_gets_no_second_one(site: Site, sandbox: Sandbox, tmp_path: Path) -> None:
-    """The file system of pretrainctl's Python is not mounted there."""
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_node_that_ends_each_job_at_once_gets_no_later_one(
+    site: Site, sandbox: Sandbox, tmp_path: Path, ahead: bool
+) -> None:
+    """The file system of pretrainctl's Python is not mounted there. Jobs that were queued ahead all go to it."""
     name = sandbox.status().nodes[0].name
     sandbox.kill_node(name)
     _boot_without(sandbox, name, Path(sys.prefix), tmp_path)
-    run = site.launch("black-hole", steps=2000)
-    (job,) = (event.data["job_id"] for event in run.events("submitted"))
-    wait_until(lambda: "FAILED" in site.slurm("sacct", "-nXj", str(job), "-o", "State"), 30, "the end", run=run)
+    run = site.launch(
+        f"black-hole-{ahead}", steps=2000, sets=["chain.strategy=prequeued", "chain.jobs=3"] if ahead else []
+    )
+    jobs = [str(event.data["job_id"]) for event in run.events("submitted")]
+    assert len(jobs) == (3 if ahead else 1)
+    states = ("sacct", "-nXj", ",".join(jobs), "-o", "State")
+    wait_until(lambda: site.slurm(*states).count("FAILED") == len(jobs), 60, "the end", run=run)
     shown = wait_until(lambda: (s := run.status())["warnings"] and s, 20, "a warning", run=run)
     assert f"exit status 127 on {name}" in shown["warnings"][0]
     found = json.loads(site.command("doctor", run.name, "--json").stdout)
@@ -138,6 +166,7 @@ def test_a_node_that_ends_each_job_at_once_gets_no_second_one(site: Site, sandbo
     goes_on(site, run, name)
     run.wait_for_an_empty_queue()
     sandbox.kill_node(name)
+    sandbox.revive_node(name)
 
 
 def _boot_without(sandbox: Sandbox, name: str, hidden: Path, scratch: Path) -> None:

@@ -15,6 +15,7 @@ from pretrainctl.records.run import Diagnosis
 from pretrainctl.recovery.decision import RestartSummary, left_out
 from pretrainctl.recovery.policies import FailureClass
 from pretrainctl.runs import ledger
+from pretrainctl.runs.state import fold
 from pretrainctl.units import show_duration
 from pretrainctl.workflows.attempt.context import Attempt
 from pretrainctl.workflows.exclusions import add_found, found_now, list_of
@@ -75,7 +76,7 @@ class NodeListing:
         with contextlib.suppress(OSError, LedgerError):
             events = ledger.read_events(self.attempt.run.path)
             ended = any(event.attempt == attempt and event.kind == "attempt_ended" for event in events)
-            lost = any(event.kind == "batch_host_lost" and event.data.get("attempt") == attempt for event in events)
+            lost = any(known.attempt == attempt and known.lost_host for known in fold(events).attempts)
             if not ended and not lost:
                 past = next((one for one in self.attempt.run.attempts() if one.attempt == attempt), None)
                 self._add_diagnosed(diagnosis, (), past.nodes if past is not None else ())

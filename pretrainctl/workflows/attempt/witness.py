@@ -29,7 +29,7 @@ from pretrainctl.workflows.attempt.patience import tell_fault
 from pretrainctl.workflows.exclusions import add_found, found_now, list_of, push
 from pretrainctl.workflows.look_back import steps_of
 
-__all__ = ["end_headless_job", "witness"]
+__all__ = ["end_headless_job", "take_back", "witness"]
 
 _TURN = 4.0
 """Seconds between two witnesses."""
@@ -63,21 +63,27 @@ def witness(run_dir: Path, number: int, host: str, port: int, how: str, *, turn:
 
     deadline = time.monotonic() + _PATIENCE
     pause = 1.0
+    tried = False
     time.sleep(_TURN * turn)
     while time.monotonic() < deadline:
         try:
             run = RunFolder(run_dir)
             wait = run.launch().liveness.silent_after / 2
-            if is_there(wait):
-                _say(run_dir, number, me, f"{how}: the attempt is there")
-                return
             record = next(attempt for attempt in run.attempts() if attempt.attempt == number)
             slurm = Slurm()
+            if is_there(wait):
+                if tried:
+                    take_back(run, record, slurm)
+                _say(run_dir, number, me, f"{how}: the attempt is there")
+                return
             known = _state(run, record)
             if known is not None and known.ended and not _runs_on(slurm, record):
                 return
             last = functools.partial(is_there, min(wait, _LAST_TRY))
+            again, tried = tried, True
             done = end_headless_job(run, record, slurm, how, is_there=last)
+            if again and not done:
+                take_back(run, record, slurm)
             _say(run_dir, number, me, f"{how}: {'the job is cancelled' if done else 'there is nothing to end'}")
         except Exception as error:  # noqa: BLE001 - a fault of ours, too, is no reason to leave the job alone
             _say(run_dir, number, me, str(error) if isinstance(error, PretrainctlError) else tell_fault(error))
@@ -144,6 +150,18 @@ def end_headless_job(
         listing.join(_LISTING)
     slurm.cancel([record.job_id])
     return True
+
+
+def take_back(run: RunFolder, record: AttemptRecord, slurm: Slurm, *, after: float = 0.0) -> None:
+    """Say that a batch host which was told as lost, `after` seconds ago or more, is there, where Slurm did not take the
+    cancel: the job goes on, and whoever cancels it later is a person."""
+    known, job = _state(run, record), slurm.jobs([record.job_id]).get(record.job_id)
+    if known is None or not known.lost_host or job is None or not job.is_running:
+        return
+    told = [event for event in ledger.read_events(run.path, 0) if event.kind == "batch_host_lost"]
+    if time.time() - max(event.time for event in told if event.data["attempt"] == record.attempt) >= after:
+        message = f"batch host {record.host} of job {record.job_id} is there again: the job goes on"
+        ledger.append(run.path, "batch_host_back", message, data={"attempt": record.attempt, "node": record.host})
 
 
 def _list_host(run: RunFolder, record: AttemptRecord, how: str) -> None:

@@ -323,6 +323,17 @@ def test_what_the_witness_of_a_lost_batch_host_did(run: Run, slurm_says) -> None
     assert found.done == (message, "job 8 went on by itself as attempt 2", "restart 0")
 
 
+def test_a_batch_host_that_came_back_is_not_why_the_job_was_cancelled(run: Run, slurm_says) -> None:
+    run.attempt(1, 7)
+    run.restart(1, 0, "0: step 5")
+    lost = {"attempt": 1, "job_id": 7, "node": "node01", "how": "silent"}
+    ledger.append(run.path, "batch_host_lost", "batch host node01 of job 7 is lost", data=lost)
+    ledger.append(run.path, "batch_host_back", "it is there again", data={"attempt": 1})
+    slurm_says((7, "CANCELLED by 1000", JobClass.USER_CANCEL))
+    found = examine_run("a", 1)
+    assert (found.failure_class, found.nodes, found.done) == ("user_cancel", (), ())
+
+
 @pytest.mark.parametrize(
     ("hint", "filled"),
     [

@@ -264,8 +264,23 @@ def test_a_run_that_has_jobs(run: RunFolder, monkeypatch: pytest.MonkeyPatch, st
     ledger.append(run.path, "resume_requested", "")
     with pytest.raises(RunError) as caught:
         back(run, "100")
-    assert caught.value.hint.startswith("end it first: `pretrainctl stop --save")
+    assert caught.value.hint.startswith("end it first, with `pretrainctl stop --save")
+    assert caught.value.hint.endswith("--from 100`")
     assert len(lying(run)) == len(STEPS)
+
+
+@pytest.mark.parametrize(("target", "tag"), [(400, None), (300, None), (401, None), (300, "300"), (300, "100")])
+def test_a_target_that_was_reached_already_is_refused(run: RunFolder, target: int, tag: str | None) -> None:
+    tokens = run.launch().tokens_per_step * target
+    options = {"set_values": [f"training.tokens={tokens}"], "accept": True, "back_to": tag}
+    newest = int(tag or 400)
+    if target > newest:
+        assert control.resume(str(run.path), **options) is not None
+        return
+    told = rf"goes on from global_step{newest}, and with --set .* its target would be step {target}:"
+    with pytest.raises(RunError, match=told):
+        control.resume(str(run.path), **options)
+    assert kinds(run) == ["stop_requested"]
 
 
 def test_newer_tags_of_any_kind_are_set_aside(run: RunFolder) -> None:

@@ -57,6 +57,28 @@ def test_a_node_that_the_attempt_noticed_dead_is_why_it_ended_if_it_trained(
     assert past.diagnosis.failure_class == expected, past.diagnosis
 
 
+@pytest.mark.parametrize("back", ["told", "wrote late", None])
+def test_a_user_s_cancel_after_a_batch_host_was_lost_by_mistake_is_a_stop(run: RunFolder, back: str | None) -> None:
+    class Cancelled:
+        def jobs(self, ids: list[int]) -> dict[int, Job]:
+            gone = StateMeaning("CANCELLED by 1000", JobClass.USER_CANCEL, alive=False)
+            return {number: Job(number, "a-1", gone) for number in ids}
+
+    contract.restart_dir(run.path, 1, 0).joinpath("failure.json").unlink()
+    lost = {"attempt": 1, "job_id": 7, "node": "node01", "how": "silent"}
+    event = ledger.append(run.path, "batch_host_lost", "lost", data=lost)
+    if back == "told":
+        ledger.append(run.path, "batch_host_back", "back", data={"attempt": 1})
+    late = ledger.append(run.path, "note", "trains on", attempt=1)
+    if back == "wrote late":
+        file = next((run.path / "attempts" / "0001" / "events").glob(f"{late.sequence:06d}.json"))
+        codec.write(file, dataclasses.replace(late, time=event.time + 700.0))
+    past = look_back(run, Cancelled())  # type: ignore[arg-type]
+    assert past is not None
+    assert past.diagnosis.failure_class == ("node_failure" if back is None else "user_cancel")
+    assert (past.stop is None) == (back is None)
+
+
 def test_a_job_that_slurm_began_anew_is_not_asked_for_its_end(run: RunFolder) -> None:
     class Asked:
         def jobs(self, _ids: list[int]) -> dict[int, Job]:

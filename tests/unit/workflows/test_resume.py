@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +14,7 @@ import pytest
 from pretrainctl.cli.main import main
 from pretrainctl.errors import InputError, RunError, SlurmError
 from pretrainctl.records import codec, contract
+from pretrainctl.records.job import Job, JobClass, StateMeaning
 from pretrainctl.records.lineage import Lineage
 from pretrainctl.records.run import AttemptRecord
 from pretrainctl.runs import ledger
@@ -34,12 +37,17 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
     codec.write(lineage_file(run.path, 1), now)
     ledger.append(run.path, "stop_requested", "stop asked for")
     monkeypatch.setattr(control, "reach_own", lambda _run: SimpleNamespace(queued=lambda _name: []))
-    monkeypatch.setattr(control, "queue_jobs", lambda *_: ((9,), ()))
+
+    def queue(*_: object) -> tuple[tuple[int, ...], tuple[str, ...]]:
+        ledger.append(run.path, "submitted", "submitted job 9", data={"job_id": 9})
+        return (9,), ()
+
+    monkeypatch.setattr(control, "queue_jobs", queue)
     return run
 
 
 def kinds(run: RunFolder) -> list[str]:
-    return [event.kind for event in ledger.read_events(run.path, 0) if event.kind != "made"]
+    return [event.kind for event in ledger.read_events(run.path, 0) if event.kind not in {"made", "submitted"}]
 
 
 def test_nothing_changed(run: RunFolder) -> None:
@@ -88,6 +96,76 @@ def test_an_edited_bundle(run: RunFolder) -> None:
     with pytest.raises(RunError, match="before: task "):
         control.resume(str(run.path))
     assert control.resume(str(run.path), accept=True).job_ids == (9,)
+
+
+def test_what_is_to_be_typed_again_has_all_that_was_given(run: RunFolder, tmp_path: Path) -> None:
+    """Without it, `--accept` would go on with the bundle as it was."""
+    other = tmp_path / "a recipe.yaml"
+    values = run.planned().recipe | {"training": run.planned().recipe["training"] | {"init_seed": 7}}
+    other.write_text(json.dumps(values))
+    with pytest.raises(RunError) as caught:
+        control.resume(str(run.path), set_values=["training.optimizer.lr=0.5", "resources.walltime=7m"], recipe=other)
+    words = shlex.split(caught.value.hint.split("`")[1])
+    assert words[:2] == ["pretrainctl", "resume"]
+    assert words[3:] == [
+        *("--set", "training.optimizer.lr=0.5", "--set", "resources.walltime=7m", "--recipe", str(other), "--accept")
+    ]
+    assert "besides: job.time" in str(caught.value), "what needs no consent is told too"
+
+
+def test_who_wants_another_value_of_a_run_that_lives_is_told_how(run: RunFolder, monkeypatch) -> None:
+    job = Job(7, run.record.job_name, StateMeaning("RUNNING", JobClass.RUNNING, alive=True))
+    monkeypatch.setattr(control, "reach_own", lambda _run: SimpleNamespace(queued=lambda _name: [job]))
+    ledger.append(run.path, "resume_requested", "")
+    with pytest.raises(RunError, match="is running: job 7") as caught:
+        control.resume(str(run.path), set_values=["resources.walltime=7m"])
+    name = run.record.name
+    assert f"`pretrainctl stop --save {name}`; when it has: `pretrainctl resume " in caught.value.hint
+    assert caught.value.hint.endswith("--set resources.walltime=7m`")
+    with pytest.raises(RunError) as caught:
+        control.resume(str(run.path))
+    assert f"there is nothing to resume; `pretrainctl stop --save {name}` ends it after a save" in caught.value.hint
+
+
+@pytest.mark.parametrize("kept", ["resources.spares=1", "training.optimizer.lr=0.5"])
+def test_settings_of_the_launch_stay_over_another_recipe(run: RunFolder, tmp_path: Path, kept: str) -> None:
+    control.resume(str(run.path), set_values=[kept], accept=True)
+    ledger.append(run.path, "stop_requested", "stop asked for")
+    other = tmp_path / "other.yaml"
+    other.write_text(json.dumps(run.record.recipe | {"training": run.record.recipe["training"] | {"init_seed": 7}}))
+    with pytest.raises(RunError, match=re.escape(f"given before stay, until `--set` names the same key: {kept}")):
+        control.resume(str(run.path), recipe=other)
+    said = control.resume(str(run.path), recipe=other, accept=True).message
+    assert f"names the same key: {kept}" in said
+    recipe = run.planned().recipe
+    assert recipe["training"]["init_seed"] == 7
+    spares = kept.startswith("resources")
+    assert (recipe["resources"]["spares"], recipe["training"]["optimizer"]["lr"]) == (
+        (1, 0.002) if spares else (0, 0.5)
+    )
+    ledger.append(run.path, "stop_requested", "stop asked for")
+    again = (
+        "resources.spares=0"
+        if spares
+        else "training.optimizer={lr: 0.002, betas: [0.9, 0.95], weight_decay: 0.1, clip: 1.0}"
+    )
+    said = control.resume(str(run.path), recipe=other, set_values=[again], accept=True).message
+    assert "given before stay" not in said
+    assert run.planned().settings == (again,)
+    assert (run.planned().recipe["resources"]["spares"], run.planned().recipe["training"]["optimizer"]["lr"]) == (
+        0,
+        0.002,
+    )
+
+
+def test_a_setting_that_does_not_fit_another_recipe_is_named(run: RunFolder, tmp_path: Path) -> None:
+    control.resume(str(run.path), set_values=["resources.spares=1"])
+    ledger.append(run.path, "stop_requested", "stop asked for")
+    other = tmp_path / "other.yaml"
+    other.write_text(json.dumps(run.record.recipe | {"resources": {"nodes": 4000}}))
+    with pytest.raises(InputError) as caught:
+        control.resume(str(run.path), recipe=other)
+    assert "settings given before stay, until `--set` names the same key: resources.spares=1" in caught.value.hint
 
 
 def test_a_value_that_cannot_be(run: RunFolder) -> None:

@@ -20,6 +20,7 @@ from pretrainctl.records import codec
 from pretrainctl.records.job import Job, JobClass, StateMeaning
 from pretrainctl.records.run import AttemptRecord, RunRecord
 from pretrainctl.runs import ledger
+from pretrainctl.slurm.sinfo import parse_sinfo
 from pretrainctl.workflows import status
 
 
@@ -220,6 +221,44 @@ def test_scancel_of_all_jobs_is_a_stop_that_the_ledger_does_not_know_yet(
     assert "no_job: nothing of it is in the queue; `pretrainctl reconcile b` looks into it" in err
 
 
+@pytest.mark.parametrize(
+    ("spares", "there", "told"),
+    [
+        (1, 3, None),
+        (
+            1,
+            2,
+            "needs 3 nodes (2, and 1 spare), and 2 of production are in service: `pretrainctl stop --save a`, then ",
+        ),
+        (1, 1, "needs 3 nodes (2, and 1 spare), and 1 of production are in service"),
+        (0, 1, "needs 2 nodes, and 1 of production are in service"),
+        (3, 3, "--set resources.spares=1` lets it start"),
+    ],
+)
+def test_a_job_that_waits_for_more_nodes_than_are_in_service(
+    roots: list[Path],
+    launch: dict[str, object],
+    monkeypatch: pytest.MonkeyPatch,
+    spares: int,
+    there: int,
+    told: str | None,
+) -> None:
+    run(roots[0], "a", launch | {"spares": spares, "srun": {**launch["srun"], "nodes": 2}}, 1)  # type: ignore[dict-item]
+    run(roots[0], "b", launch, 2)
+    states = [f"production*|node0{n}|{'idle' if n < there else 'down*'}|(null)|none\n" for n in range(6)]
+    states += ["other|node09|idle|(null)|none\n"]
+    nodes = tuple(parse_sinfo("".join(states)).values())
+    monkeypatch.setattr(Queue, "partition_nodes", lambda _self, name: (nodes, name), raising=False)
+    Queue.jobs_known = {1: job(1, JobClass.PENDING, partition="production", reason="Resources")}
+    warnings = status.survey("a").runs[0].warnings
+    assert (warnings == ()) == (told is None)
+    assert told is None or told in warnings[0]
+    assert ("lets it start" in "".join(warnings)) == (there >= 2 and told is not None)
+    assert [found.warnings for found in status.survey().runs] == [(), ()], "one question to Slurm for all"
+    Queue.jobs_known = {1: job(1, JobClass.PENDING, partition="production", reason="Dependency")}
+    assert status.survey("a").runs[0].warnings == ()
+
+
 def test_one_that_waits_makes_it_no_stop(roots: list[Path], launch: dict[str, object]) -> None:
     run(roots[0], "a", launch, 1, 2)
     gone = StateMeaning("CANCELLED by 7", JobClass.USER_CANCEL, alive=False, cancelled_by=7)
@@ -228,7 +267,9 @@ def test_one_that_waits_makes_it_no_stop(roots: list[Path], launch: dict[str, ob
     assert (found.phase, found.warnings) == ("queued", ())
 
 
-def test_a_chained_job_that_was_cancelled_is_no_stop(roots: list[Path], launch: dict[str, object]) -> None:
+def test_a_chained_job_that_was_cancelled_is_a_stop_where_nothing_is_alive(
+    roots: list[Path], launch: dict[str, object]
+) -> None:
     folder = run(roots[0], "a", launch, 1)
     (folder / "attempts" / "0001").mkdir(parents=True)
     ledger.append(folder, "claimed", "claimed", attempt=1, data={"job_id": 1})
@@ -236,7 +277,7 @@ def test_a_chained_job_that_was_cancelled_is_no_stop(roots: list[Path], launch: 
     done = StateMeaning("COMPLETED", JobClass.FINISHED, alive=False)
     gone = StateMeaning("CANCELLED by 7", JobClass.USER_CANCEL, alive=False, cancelled_by=7)
     Queue.jobs_known = {1: Job(1, "a", done), 2: Job(2, "a", gone)}
-    assert status.survey().runs[0].phase == "no_job"
+    assert status.survey().runs[0].phase == "stopped"
 
 
 def test_a_resume_that_has_not_queued_its_job_yet_is_not_stopped_by_what_was_cancelled_before(

@@ -17,6 +17,7 @@ from pretrainctl.records.launch import LivenessRule
 from pretrainctl.records.run import AttemptRecord
 from pretrainctl.records.sample import Sample
 from pretrainctl.runs import ledger
+from pretrainctl.runs.state import fold
 from pretrainctl.workflows.attempt import witness as module
 from pretrainctl.workflows.attempt.witness import end_headless_job
 from pretrainctl.workflows.exclusions import list_of
@@ -82,6 +83,36 @@ def test_the_last_try_before_the_cancel_is_a_short_one(tmp_path: Path, monkeypat
     module.witness(tmp_path, 1, "localhost", 1, "silent", turn=0)
     assert slurm.cancelled == [7]
     assert tries == [2.0, 1.0]
+
+
+@pytest.mark.parametrize("refused", [True, False], ids=["slurm refused the cancel", "slurm took it"])
+def test_a_host_that_is_back_after_a_cancel_that_failed_was_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: bool
+) -> None:
+    class Deaf(Slurm):
+        """Takes a cancel, and says that it did not."""
+
+        def jobs(self, ids: list[int]) -> dict[int, Job]:
+            return {} if not (self.away or refused) else super().jobs(ids)
+
+    (tmp_path / "attempts" / "0001").mkdir(parents=True)
+    ledger.append(tmp_path, "claimed", "claimed", attempt=1, data={"job_id": 7})
+    record, slurm, answers = AttemptRecord(1, 7, 0, "node01", 1, ("node01", "node02"), 0.0), Deaf(), ["silent"] * 2
+    run = SimpleNamespace(
+        path=tmp_path,
+        record=identity(tmp_path),
+        launch=lambda: SimpleNamespace(liveness=LivenessRule(silent_after=4.0)),
+        attempts=lambda: [record],
+    )
+    monkeypatch.setattr(module, "RunFolder", lambda _path: run)
+    monkeypatch.setattr(module, "Slurm", lambda: slurm)
+    monkeypatch.setattr(module, "ask", lambda *_where, timeout: answers.pop() if answers else None)
+    module.witness(tmp_path, 1, "localhost", 1, "silent")
+    assert slurm.cancelled == []
+    kinds = [event.kind for event in ledger.read_events(tmp_path, 0)]
+    assert kinds == ["batch_host_lost", "batch_host_back"][: 1 + refused]
+    (attempt,) = fold(ledger.read_events(tmp_path)).attempts
+    assert attempt.lost_host == ({} if refused else {"node01": "silent"})
 
 
 @pytest.mark.parametrize("told", [False, True], ids=["nobody told slurm", "slurm was told late"])
