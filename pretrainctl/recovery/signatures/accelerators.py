@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pretrainctl.recovery.signatures.contract import Signature, root
+from pretrainctl.recovery.signatures.contract import CUDA_SAYS, Signature, root
 
 __all__ = ["ACCELERATORS"]
 
@@ -30,15 +30,24 @@ ACCELERATORS: tuple[Signature, ...] = (
     *(
         root(
             clue,
-            r"(?:CUDA error: |Cuda failure (?:\d+ )?')(?:system not yet initialized|"
-            r"all CUDA-capable devices are busy or unavailable)",
+            rf"{CUDA_SAYS}(?:system not yet initialized|all CUDA-capable devices are busy or unavailable)",
             "gpu_hardware",
             "the node's GPUs are not ready",
             "NVIDIA CUDA runtime: cudaErrorSystemNotReady, cudaErrorDevicesUnavailable",
             confidence="medium",
             hint="on this node the fabric manager does not run, or a process of another job holds a GPU: tell the site",
         )
-        for clue in ("rror", "Cuda failure")
+        for clue in ("rror", "Cuda failure", "CUDA_ERROR")
+    ),
+    *(
+        root(
+            clue,
+            rf"No CUDA GPUs are available|{CUDA_SAYS}no CUDA-capable device is detected",
+            "gpu_hardware",
+            "a GPU does not answer any more",
+            "rwth-i6/returnn#1486; NVIDIA CUDA runtime: cudaErrorNoDevice",
+        )
+        for clue in ("rror", "Cuda failure", "CUDA_ERROR")
     ),
     root(
         "RmInitAdapter",

@@ -30,11 +30,14 @@ CONSEQUENCES: tuple[Signature, ...] = (
         confidence="medium",
     ),
     echo("rror", r"Connection (?:reset|closed|refused|timed out)|Broken pipe|gloo/transport/tcp", "errno(3), gloo"),
-    echo("rror", r"No route to host|Socket recv failed|Rendezvous(?:Connection|Closed|Timeout)Error", _TORCH),
-    echo(
-        "rror",
-        r"failed to send a keep-alive heartbeat|torch\.distributed\.elastic|ChildFailedError|SignalException",
-        _TORCH,
+    echo("rror", r"No route to host|Rendezvous(?:Connection|Closed|Timeout)Error", _TORCH),
+    *(
+        echo(
+            clue,
+            r"failed to send a keep-alive heartbeat|torch\.distributed\.elastic|ChildFailedError|SignalException",
+            _TORCH,
+        )
+        for clue in ("rror", "SignalException")
     ),
     echo("CANCELLED", r"DUE TO TASK FAILURE|DUE TO JOB REQUEUE", _SLURM),
     root(

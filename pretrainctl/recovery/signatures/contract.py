@@ -6,10 +6,15 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Confidence", "Signature", "Weight", "echo", "root"]
+__all__ = ["CUDA_SAYS", "Confidence", "Signature", "Weight", "echo", "root"]
 
 Weight = Literal["root", "symptom", "error", "echo"]
 Confidence = Literal["high", "medium", "low"]
+CUDA_SAYS = (
+    r"(?:CUDA (?:runtime |driver )?[Ee]rror: |Cuda failure (?:\d+ )?'|Triton Error \[CUDA\]: |"
+    r"\b(?:CUDA_ERROR|cudaError)\w+: |cudaGetDeviceCount\(\).* Error \d+: )"
+)
+"""What stands before the text of an error of CUDA: in PyTorch, NCCL, Triton, XLA, CuPy and Transformer Engine."""
 
 
 @dataclass(frozen=True, eq=False)

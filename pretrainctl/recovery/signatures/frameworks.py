@@ -24,12 +24,15 @@ FRAMEWORKS: tuple[Signature, ...] = (
         _MEGATRON,
         hint="see whether the data prefix is right, and can be read on a compute node",
     ),
-    root(
-        "rror",
-        r"Unable to JIT load the \w+ op due to|Installed CUDA version \S+ does not match the version torch was",
-        "environment",
-        "DeepSpeed's kernels cannot be built here",
-        "deepspeedai/DeepSpeed: op_builder/builder.py",
+    *(
+        root(
+            clue,
+            r"Unable to JIT load the \w+ op due to|Installed CUDA version \S+ does not match the version torch was",
+            "environment",
+            "DeepSpeed's kernels cannot be built here",
+            "deepspeedai/DeepSpeed: op_builder/builder.py",
+        )
+        for clue in ("rror", "CUDAMismatchException")
     ),
     root(
         "rror",

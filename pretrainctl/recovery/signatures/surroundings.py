@@ -161,19 +161,21 @@ SURROUNDINGS: tuple[Signature, ...] = (
         _SLURM,
     ),
     # no internet
-    root(
-        "rror",
-        _CALM
-        + r"(?=.*(?:Max retries exceeded with url|couldn't connect to '?https?:|Failed to establish a new connection|"
-        r"NameResolutionError|<urlopen error|Couldn't reach '|Can't load \w+ for '|"
-        r"cannot find the requested files in|LocalEntryNotFoundError: |"
-        r"OfflineModeIsEnabled: |outgoing traffic has been disabled))",
-        "environment",
-        "something is to be downloaded, and cannot be",
-        _HUB,
-        weight="symptom",
-        start_only=True,
-        hint=_OFFLINE,
+    *(
+        root(
+            clue,
+            _CALM + r"(?=.*(?:Max retries exceeded with url|couldn't connect to '?https?:|"
+            r"Failed to establish a new connection|NameResolutionError|<urlopen error|Couldn't reach '|"
+            r"Can't load \w+ for '|cannot find the requested files in|LocalEntryNotFoundError: |"
+            r"OfflineModeIsEnabled: |outgoing traffic has been disabled))",
+            "environment",
+            "something is to be downloaded, and cannot be",
+            _HUB,
+            weight="symptom",
+            start_only=True,
+            hint=_OFFLINE,
+        )
+        for clue in ("rror", "OfflineModeIsEnabled")
     ),
     *(
         root(
@@ -243,7 +245,7 @@ SURROUNDINGS: tuple[Signature, ...] = (
     root("emory", r"Cuda failure (?:\d+ )?'out of memory'", "gpu_oom", "the GPU's memory ran out", _NCCL),
     root(
         "NCCL WARN",
-        r"(?:no socket interface found|Error: network \S+ not found|Mismatched NCCL version detected|"
+        r"(?:no socket interface found|Error: network [\w ]+ not found|Mismatched NCCL version detected|"
         r"Cuda failure (?:\d+ )?'(?:CUDA driver version|no kernel image|invalid device function))",
         "environment",
         "NCCL does not fit the machine",
