@@ -5,7 +5,10 @@ from __future__ import annotations
 from pretrainctl.recovery.signatures.contract import Signature, echo, root
 from pretrainctl.recovery.signatures.program import TRAINER
 
-__all__ = ["CONSEQUENCES"]
+__all__ = ["CONSEQUENCES", "KILLED"]
+
+KILLED = "SIGKILL ended a task, and nobody says why"
+"""What srun's line means where it is the first bad one; below another it is what became of the others."""
 
 _SLURM = "SchedMD/slurm: slurmstepd and srun"
 _TORCH = "pytorch/pytorch: c10 and torch.distributed"
@@ -19,10 +22,21 @@ CONSEQUENCES: tuple[Signature, ...] = (
         r"NCCL error(?:| in: [^,]*)[:,] (?:remote process exited|unhandled system error)|nccl(?:Remote|System)Error",
         _NCCL,
     ),
+    root(
+        "rror",
+        r"NCCL error.*unhandled cuda error|ncclUnhandledCudaError",
+        "unknown",
+        "NCCL met an error of CUDA, and does not say which",
+        _NCCL,
+        weight="error",
+        confidence="low",
+        hint="NCCL_DEBUG=WARN in the job's environment prints which one it was",
+        survivable=True,
+    ),
     echo("rror", r"NCCL communicator was aborted|ProcessGroup.* abort", _TORCH),
     root(
         "rror",
-        r"Ranks? (?P<rank>\d+)\b[\d, ]* failed to pass monitoredBarrier",
+        r"Ranks? (?P<rank>\d+(?:, ?\d+)*) failed to pass monitoredBarrier",
         "collective_timeout",
         "a rank did not come to where all were to meet",
         "pytorch/pytorch: torch/csrc/distributed/c10d/ProcessGroupGloo.cpp",
@@ -69,7 +83,17 @@ CONSEQUENCES: tuple[Signature, ...] = (
         weight="error",
         confidence="medium",
     ),
-    echo("rror", r"error: \S+: tasks? [\d,-]+: (?:Terminated|Killed|Exited|Aborted|Segmentation|Bus error)", _SLURM),
+    root(
+        "rror",
+        rf"error: {_NODE}: tasks? (?P<rank>[\d,-]+): Killed",
+        "unknown",
+        KILLED,
+        _SLURM,
+        weight="echo",
+        confidence="low",
+        hint="most often the node's memory ran out: see `sacct -j JOB -o JobID,State,MaxRSS`, or ask the site",
+    ),
+    echo("rror", r"error: \S+: tasks? [\d,-]+: (?:Terminated|Exited|Aborted|Segmentation|Bus error)", _SLURM),
     *(
         root(
             clue,
@@ -89,13 +113,12 @@ CONSEQUENCES: tuple[Signature, ...] = (
                 "a /dev/shm that is full, or a file that was cut while it was mapped, looks like this",
             ),
             ("core dumped", r"(?:Segmentation fault|Floating point exception)\s+\(core dumped\)", "GNU bash", ""),
-            (
-                "noticed that process rank",
-                r"process rank (?P<rank>\d+) .*on node (?P<node>\S+) exited on signal (?:4|7|8|11)\b",
-                "open-mpi/ompi: orte/tools/orterun/help-orterun.txt",
-                "",
-            ),
         )
+    ),
+    echo(
+        "exits with return code",
+        r"exits with return code = -?[1-9]",
+        "deepspeedai/DeepSpeed: launcher/launch.py",
     ),
     echo("core dumped", r"\bAborted\s+\(core dumped\)", "GNU bash"),
     echo("KeyboardInterrupt", r"^(?:\S+: ?)*KeyboardInterrupt\s*$", "CPython: the last line of a traceback"),

@@ -25,6 +25,7 @@ class Signature:
     counts only before the first step (later the same words mean something else). `lasting`: it stays so until a
     person acts, whatever the class's own policy is. `at_least`: lines that it takes. `hint`: what to do, where that
     is more than the class's own. `survivable`: a script often goes on after it, so any error or symptom explains more.
+    `if_alone`: the class where one node of several says so, which is a fault of that node.
     A clue is plain words: whole logs are searched for the clues before anything else.
     """
 
@@ -40,6 +41,7 @@ class Signature:
     at_least: int = 1
     hint: str = ""
     survivable: bool = False
+    if_alone: str = ""
 
 
 def root(  # noqa: PLR0913 - a row of the table
@@ -56,6 +58,7 @@ def root(  # noqa: PLR0913 - a row of the table
     at_least: int = 1,
     hint: str = "",
     survivable: bool = False,
+    if_alone: str = "",
 ) -> Signature:
     """An entry that may tell the cause; `pattern` is a regular expression."""
     return Signature(
@@ -71,6 +74,7 @@ def root(  # noqa: PLR0913 - a row of the table
         at_least,
         hint,
         survivable,
+        if_alone,
     )
 
 

@@ -8,6 +8,10 @@ __all__ = ["CRASHES"]
 
 _LABEL = r"^(?:\s*\d+: ?)?"
 _ELASTIC = "pytorch/pytorch: torch/distributed/elastic/multiprocessing/api.py, errors/__init__.py"
+_LAUNCH = "deepspeedai/DeepSpeed: launcher/launch.py"
+_PYTHON = "CPython: subprocess.CalledProcessError; pytorch/pytorch: torch/multiprocessing/spawn.py"
+_MPI = "open-mpi/ompi: orte/tools/orterun/help-orterun.txt"
+_HYDRA = "pmodels/mpich: src/pm/hydra"
 _GLIBC = "GNU libc: malloc/malloc.c, malloc_printerr"
 _LINUX = "Linux: kernel/panic.c, arch/x86/kernel/cpu/mce"
 
@@ -27,6 +31,14 @@ CRASHES: tuple[Signature, ...] = (
         for clue, pattern, source in (
             ("Killed", rf"{_LABEL}(?:\S+: line \d+: +\d+ Killed +\S|Killed\s*$)", "GNU bash: strsignal(SIGKILL)"),
             ("exitcode", r"\bexitcode *: -9\b", _ELASTIC),
+            ("exits with return code", r"exits with return code = -9\b", _LAUNCH),
+            ("SIGKILL", r"died with <Signals\.SIGKILL|terminated with signal SIGKILL", _PYTHON),
+            (
+                "noticed that process rank",
+                r"process rank (?P<rank>\d+) .*on node (?P<node>\S+) exited on signal 9\b",
+                _MPI,
+            ),
+            ("KILLED BY SIGNAL", r"KILLED BY SIGNAL: 9\b", _HYDRA),
         )
     ),
     *(
@@ -41,6 +53,17 @@ CRASHES: tuple[Signature, ...] = (
         )
         for clue, pattern, source in (
             ("exitcode", r"\bexitcode *: -(?:4|7|8|11)\b", _ELASTIC),
+            ("exits with return code", r"exits with return code = -(?:4|7|8|11)\b", _LAUNCH),
+            *(
+                (clue, rf"(?:died with <Signals\.|terminated with signal ){clue}", _PYTHON)
+                for clue in ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE")
+            ),
+            (
+                "noticed that process rank",
+                r"process rank (?P<rank>\d+) .*on node (?P<node>\S+) exited on signal (?:4|7|8|11)\b",
+                _MPI,
+            ),
+            ("KILLED BY SIGNAL", r"KILLED BY SIGNAL: (?:4|7|8|11)\b", _HYDRA),
             ("Caught signal", r"Caught signal (?:4|7|8|11) \(", "openucx/ucx: src/ucs/debug/debug.c"),
             ("Segfault encountered", r"!+ Segfault encountered !+", "pytorch/pytorch: c10/util/signal_handler.cpp"),
             (

@@ -16,6 +16,20 @@ FRAMEWORKS: tuple[Signature, ...] = (
         "the batch or the ranks do not divide",
         f"{_MEGATRON}, parallel_state.py",
     ),
+    *(
+        root(clue, pattern, "config", "the settings are refused", source, start_only=True)
+        for clue, pattern, source in (
+            ("rror", r"\b\d+ validation errors? for [\w.\[\]]+\s*$", "pydantic/pydantic: ValidationError"),
+            (
+                "rror",
+                r"\bomegaconf\.errors\.[A-Z]\w+|\bhydra\.errors\.[A-Z]\w+",
+                "omry/omegaconf, facebookresearch/hydra",
+            ),
+            ("Could not override", r"^(?:\s*\d+: ?)?Could not override '", "facebookresearch/hydra"),
+            ("rror", r"\byaml\.(?:scanner\.Scanner|parser\.Parser|constructor\.Constructor)Error", "yaml/pyyaml"),
+            ("rror", r"keys are not used by the HfArgumentParser", "huggingface/transformers"),
+        )
+    ),
     root(
         "at the path prefix",
         r"\.idx and \.bin files cannot be found at the path prefix",
@@ -70,6 +84,29 @@ FRAMEWORKS: tuple[Signature, ...] = (
             r"slurmd\[(?P<node>[\w.-]+)\]: error: .*\bprolog failed status=",
             r"rror: (?:\[?(?:job|Step|Job)\S* ?\S* |Task)[Pp]rolog failed status=",
         )
+    ),
+    root(
+        "sbatch: error: ",
+        r"sbatch: error: (?:QOS\w+|Assoc\w+|Max\w+|.*\bviolates accounting/QOS policy)",
+        "config",
+        "the site takes no such job, or no more of them, from this account",
+        "SchedMD/slurm: src/common/slurm_protocol_defs.c, slurm_errno.c",
+        weight="symptom",
+        hint="`sacctmgr show assoc,qos` and `squeue --me` say what is allowed and what is queued",
+        survivable=True,
+    ),
+    *(
+        root(
+            clue,
+            r"[Ee]xpired or invalid job \d+|srun: error: .*Invalid job id specified",
+            "config",
+            "the job that a step is to run in is over, or another one",
+            "SchedMD/slurm: src/srun/libsrun/allocate.c",
+            weight="symptom",
+            hint="in a shell that an earlier job left, unset SLURM_JOB_ID and SLURM_JOBID first",
+            survivable=True,
+        )
+        for clue in ("xpired or invalid job", "nvalid job id")
     ),
     root(
         "unge",

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from pretrainctl.recovery.signatures.contract import CUDA_SAYS, Signature, root
+from pretrainctl.recovery.signatures.network import PEER
 
-__all__ = ["MACHINE"]
+__all__ = ["MACHINE", "NOT_WRITTEN"]
+
+NOT_WRITTEN = "a file could not be written"
+"""What entries mean that do not say why: a full file system or quota does, wherever it is told."""
 
 _SLURM = "SchedMD/slurm: slurmstepd and srun"
 _ERRNO = "errno(3), as Python prints it"
 _GO = "errno(3), as Go prints it: apptainer, container runtimes"
 _TORCH = "pytorch/pytorch: c10 and torch.distributed"
 _NCCL = "NVIDIA/nccl: src/transport/net_ib.cc, src/misc/ibvwrap.cc; NVIDIA/nccl#905"
-_WRITER = "pytorch/pytorch: caffe2/serialize/inline_container.cc"
+_WRITER = "pytorch/pytorch: caffe2/serialize/inline_container.cc; numpy, safetensors, GNU libstdc++"
 _NODE = r"(?P<node>[\w.-]+)"
 _NODES = r"(?P<node>[\w.-]+(?:\[[\d,-]+\])?(?:,[\w.-]+(?:\[[\d,-]+\])?)*)"
 _SHM = "fewer loader workers, or a larger /dev/shm on the node or in the container"
@@ -174,12 +178,13 @@ MACHINE: tuple[Signature, ...] = (
     ),
     root(
         "NCCL WARN",
-        r"Got completion from peer \S+ with (?:error|status)[ =]",
+        r"Got completion from peer (?:(?P<node>[A-Za-z][\w.-]*)(?=<)|\S+)\S* with (?:error|status)[ =]",
         "fabric",
         "a transfer between nodes failed",
         _NCCL,
         weight="symptom",
-        confidence="medium",
+        confidence="low",
+        hint=PEER,
     ),
     root(
         "UCX",
@@ -288,14 +293,17 @@ MACHINE: tuple[Signature, ...] = (
         "could not be written",
         r"error: \S.* could not be written: ",
         "filesystem",
-        "a file could not be written",
+        NOT_WRITTEN,
         "pretrainctl: trainer/checkpoint.py",
     ),
     *(
-        root(clue, pattern, "filesystem", "a file could not be written", _WRITER)
+        root(clue, pattern, "filesystem", NOT_WRITTEN, _WRITER)
         for clue, pattern in (
             ("PytorchStreamWriter", r"PytorchStreamWriter failed writing"),
-            ("unexpected pos", r"RuntimeError: .*unexpected pos \d+ vs \d+"),
+            ("unexpected pos", r"inline_container\.cc.*unexpected pos \d+ vs \d+"),
+            ("iostream error", r"\b(?:basic_ios::clear|ios_base::clear|RuntimeError)\b.*: iostream error"),
+            ("requested and", r"OSError: \d+ requested and \d+ written"),
+            ("rror", r"SafetensorError: Error while serializing"),
         )
     ),
 )

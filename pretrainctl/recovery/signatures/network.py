@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pretrainctl.recovery.signatures.contract import Signature, echo, root
 
-__all__ = ["NETWORK"]
+__all__ = ["NETWORK", "PEER"]
 
 _UCX = "openucx/ucx: ib_mlx5_log.c"
 _SHM_FULL = "openucx/ucx#1037, openucx/ucx#9347"
@@ -12,6 +12,10 @@ _CXI = "ofiwg/libfabric: prov/cxi"
 _NCCL = "NVIDIA/nccl: src/misc/ibvwrap.cc, src/misc/socket.cc, src/transport/nvls.cc"
 _TORCH = "pytorch/pytorch: torch/csrc/distributed/c10d"
 _SHM = "fewer loader workers, or a larger /dev/shm on the node or in the container"
+PEER = (
+    "who prints it may be sound, and the peer gone: see first whether the node at the other end is up and which of its "
+    "ranks ended"
+)
 _BETWEEN = "a transfer between nodes failed"
 
 NETWORK: tuple[Signature, ...] = (
@@ -30,7 +34,18 @@ NETWORK: tuple[Signature, ...] = (
         _BETWEEN,
         _UCX,
         weight="symptom",
-        confidence="medium",
+        confidence="low",
+        hint=PEER,
+    ),
+    root(
+        "error polling",
+        r"from \S+ to: (?P<node>[\w.-]+) error polling \w+ CQ with status ",
+        "fabric",
+        _BETWEEN,
+        "open-mpi/ompi: opal/mca/btl/openib/btl_openib_component.c",
+        weight="symptom",
+        confidence="low",
+        hint=PEER,
     ),
     root(
         "NET/OFI",
@@ -125,7 +140,7 @@ NETWORK: tuple[Signature, ...] = (
     *(
         echo(clue, pattern, source)
         for clue, pattern, source in (
-            ("got 0 bytes", r"[Ff]ailed to recv, got 0 bytes", f"{_TORCH}/Utils.hpp"),
+            ("ailed to recv, got", r"[Ff]ailed to recv, got \d+ bytes", f"{_TORCH}/Utils.hpp"),
             ("recvValue failed", r"recvValue failed on SocketImpl", f"{_TORCH}/TCPStore.cpp"),
             ("NCCL operations have failed", r"Some NCCL operations have failed or timed out", _TORCH),
             ("rror", r"NCCL Error [26]: |NCCL communicator encountered error set by ProcessGroupNCCL", _TORCH),

@@ -168,20 +168,23 @@ PROGRAM: tuple[Signature, ...] = (
         "GNU bash, glibc, container runtimes",
         start_only=True,
     ),
+    root("rror", r"no kernel image is available", "environment", "the driver does not fit the program", _TORCH),
     root(
         "rror",
-        r"driver version is insufficient|NVIDIA driver on your system is too old|no kernel image is available|"
-        r"Found no NVIDIA driver",
+        r"driver version is insufficient|NVIDIA driver on your system is too old|Found no NVIDIA driver|"
+        r"system has unsupported display driver|forward compatibility was attempted on non supported HW",
         "environment",
         "the driver does not fit the program",
-        _TORCH,
+        f"{_TORCH}; NVIDIA CUDA runtime: cudaErrorSystemDriverMismatch, cudaErrorCompatNotSupportedOnDevice",
+        if_alone="gpu_hardware",
     ),
     root(
-        "NVML",
-        r"Failed to initialize NVML: Driver/library version mismatch",
+        "version mismatch",
+        r"(?i)\bnvml.*Driver/library version mismatch",
         "environment",
         "the driver was changed under the node's feet",
         "NVIDIA nvidia-smi",
+        if_alone="gpu_hardware",
     ),
     root(
         "rror",

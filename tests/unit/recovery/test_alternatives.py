@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
+from pretrainctl.recovery.log_lines import bare
 from pretrainctl.recovery.log_reading import find_cause
 from pretrainctl.recovery.signatures import SIGNATURES, Signature
+from pretrainctl.recovery.signatures.lookup import Lookup, shape_of
 from pretrainctl.recovery.signatures.xids import XIDS
 
 with warnings.catch_warnings():
@@ -157,6 +159,8 @@ SEEN = [
     ("step: 4 loss = nan grad_norm = nan", "divergence"),
     *((f"step 9/160 | loss {value} | grad norm {value}", "divergence") for value in ("nan", "NaN")),
     *((f"step 9 loss{sign} grad_norm{sign}", "divergence") for sign in (": NaN", "=NaN")),
+    ("RuntimeError: CUDA error: system has unsupported display driver / cuda driver combination", "environment"),
+    ("RuntimeError: CUDA error: forward compatibility was attempted on non supported HW", "environment"),
     ("train.py: error: the following arguments are required: --data-path", "config"),
     ("RuntimeError: Found no NVIDIA driver on your system.", "environment"),
     ("RuntimeError: CUDA error: CUDA driver version is insufficient for CUDA runtime version", "environment"),
@@ -165,6 +169,63 @@ SEEN = [
         "environment",
     ),
     ("slurmstepd: error: *** JOB 7 ON gn01 UNCORRECTABLE MEMORY ERROR AT X ***", "node_failure"),
+    # how launchers say that a process died
+    ("n3: [ERROR] [launch.py:325:sigkill_handler] ['python', '--local_rank=3'] exits with return code = -9", "unknown"),
+    ("[ERROR] [launch.py:325:sigkill_handler] ['python'] exits with return code = -11", "application_error"),
+    ("[ERROR] [launch.py:325:sigkill_handler] ['python'] exits with return code = 1", ""),
+    ("subprocess.CalledProcessError: Command '['python', 'a.py']' died with <Signals.SIGKILL: 9>.", "unknown"),
+    ("torch.multiprocessing.spawn.ProcessExitedException: process 3 terminated with signal SIGKILL", "unknown"),
+    *(
+        (
+            f"torch.multiprocessing.spawn.ProcessExitedException: process 3 terminated with signal {name}",
+            "application_error",
+        )
+        for name in ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE")
+    ),
+    *(
+        (f"subprocess.CalledProcessError: Command 'a' died with <Signals.{name}: 0>.", "application_error")
+        for name in ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE")
+    ),
+    ("mpirun noticed that process rank 1 with PID 0 on node cn02 exited on signal 9 (Killed).", "unknown"),
+    ("=   KILLED BY SIGNAL: 9 (Killed)", "unknown"),
+    ("=   KILLED BY SIGNAL: 11 (Segmentation fault)", "application_error"),
+    # settings
+    ("pydantic_core._pydantic_core.ValidationError: 1 validation error for DeepSpeedZeroConfig", "config"),
+    ("pydantic.error_wrappers.ValidationError: 2 validation errors for DeepSpeedFP16Config", "config"),
+    ("omegaconf.errors.ConfigAttributeError: Key 'lr' is not in struct", "config"),
+    ("hydra.errors.ConfigCompositionException: Error merging override trainer.x=1", "config"),
+    ("0: Could not override 'trainer.x'.", "config"),
+    *(
+        (f"yaml.{name}Error: while scanning for the next token", "config")
+        for name in ("scanner.Scanner", "parser.Parser", "constructor.Constructor")
+    ),
+    ("ValueError: Some keys are not used by the HfArgumentParser: ['lr_']", "config"),
+    ("sbatch: error: QOSMaxSubmitJobPerUserLimit", "config"),
+    ("sbatch: error: AssocMaxSubmitJobLimit", "config"),
+    ("sbatch: error: MaxNodesPerUser", "config"),
+    (
+        "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit)",
+        "config",
+    ),
+    ("srun: error: Unable to confirm allocation for job 27: Invalid job id specified", "config"),
+    ("srun: Check SLURM_JOB_ID environment variable. Expired or invalid job 27", "config"),
+    # what is not written
+    ("  what():  [enforce fail at inline_container.cc:672] . unexpected pos 1024 vs 990", "filesystem"),
+    ("RuntimeError: basic_ios::clear: iostream error", "filesystem"),
+    ("terminate called: ios_base::clear: unspecified: iostream error", "filesystem"),
+    ("RuntimeError: write: iostream error", "filesystem"),
+    ("OSError: 1048576 requested and 0 written", "filesystem"),
+    ("safetensors_rust.SafetensorError: Error while serializing: IoError", "filesystem"),
+    # NCCL and Open MPI
+    ("torch.distributed.DistBackendError: NCCL error in: a.cpp:1, unhandled cuda error, NCCL version 2.20", "unknown"),
+    ("ncclUnhandledCudaError: Call to CUDA function failed.", "unknown"),
+    (
+        (
+            "[[1,1],0][btl_openib_component.c:3497:handle_wc] from n3 to: n5 error polling LP CQ with status RETRY "
+            "EXCEEDED ERROR status number 12 for wr_id 1"
+        ),
+        "fabric",
+    ),
     ("torch.distributed.elastic.multiprocessing.api.SignalException: Process 411 got signal: 15", ""),
     ("[E ProcessGroupNCCL.cpp:915] ProcessGroupNCCL is to abort: an error of another rank", ""),
 ]
@@ -275,6 +336,17 @@ def test_each_entry_says_where_its_wording_was_seen_and_is_hit_by_a_case() -> No
         fits = [one for one in SIGNATURES if one.clue in line and one.pattern.search(line)]
         hit |= {*fits[:1], *[one for one in fits if not one.start_only][:1]}
     assert not [(one.clue, one.pattern.pattern) for one in SIGNATURES if one not in {*hit, *XIDS} or not one.source]
+
+
+@pytest.mark.parametrize("digit", ["1", "5"])
+def test_numbers_that_mean_something_are_no_part_of_what_lines_share(digit: str) -> None:
+    """Lines that differ only in their numbers are looked up once."""
+    for line in map(bare, EXAMPLES):
+        lookup, fresh = Lookup(), Lookup()
+        other = re.sub(r"(?<![A-Za-z_\d])\d+", digit, line)
+        lookup.find(other, shape_of(other), stepped=False)
+        shape = shape_of(line)
+        assert lookup.find(line, shape, stepped=False) is fresh.find(line, shape, stepped=False), line
 
 
 @pytest.mark.parametrize(("line", "kind"), SEEN, ids=[line[:60] for line, _ in SEEN])
