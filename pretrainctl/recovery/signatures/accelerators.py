@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pretrainctl.recovery.signatures.contract import CUDA_SAYS, Signature, root
+from pretrainctl.recovery.signatures.contract import CUDA_CLUES, CUDA_SAYS, Signature, root
 
 __all__ = ["ACCELERATORS"]
 
@@ -37,17 +37,17 @@ ACCELERATORS: tuple[Signature, ...] = (
             confidence="medium",
             hint="on this node the fabric manager does not run, or a process of another job holds a GPU: tell the site",
         )
-        for clue in ("rror", "Cuda failure", "CUDA_ERROR")
+        for clue in CUDA_CLUES
     ),
     *(
         root(
             clue,
-            rf"No CUDA GPUs are available|{CUDA_SAYS}no CUDA-capable device is detected",
+            rf"No (?:CUDA|HIP) GPUs are available|{CUDA_SAYS}no (?:CUDA|ROCm)-capable device is detected",
             "gpu_hardware",
             "a GPU does not answer any more",
             "rwth-i6/returnn#1486; NVIDIA CUDA runtime: cudaErrorNoDevice",
         )
-        for clue in ("rror", "Cuda failure", "CUDA_ERROR")
+        for clue in CUDA_CLUES
     ),
     root(
         "RmInitAdapter",
@@ -62,6 +62,33 @@ ACCELERATORS: tuple[Signature, ...] = (
             ("HW Exception by GPU", r"HW Exception by GPU node-\d+ .*reason ?: ?GPU Hang"),
             ("amdgpu", r"amdgpu: (?:.*uncorrectable hardware errors detected|GPU reset begin)"),
         )
+    ),
+    root(
+        "HSA_STATUS_ERROR",
+        r"HSA_STATUS_ERROR_(?:MEMORY_APERTURE_VIOLATION|MEMORY_FAULT|ILLEGAL_INSTRUCTION)",
+        "application_error",
+        "a kernel read memory it may not",
+        _ROCM,
+        confidence="medium",
+    ),
+    root(
+        "HSA_STATUS_ERROR",
+        r"HSA_STATUS_ERROR_EXCEPTION",
+        "gpu_hardware",
+        "a GPU failed without saying why: its hardware is a suspect",
+        _ROCM,
+        confidence="low",
+        hint="leave the node out if it comes a second time there",
+    ),
+    root(
+        "communicate with the NVIDIA driver",
+        r"NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver",
+        "gpu_hardware",
+        "the driver of the node's GPUs does not answer",
+        "NVIDIA nvidia-smi",
+        weight="symptom",
+        confidence="medium",
+        survivable=True,
     ),
     root(
         "nvml error",

@@ -22,15 +22,40 @@ CONSEQUENCES: tuple[Signature, ...] = (
         r"NCCL error(?:| in: [^,]*)[:,] (?:remote process exited|unhandled system error)|nccl(?:Remote|System)Error",
         _NCCL,
     ),
+    *(
+        root(
+            clue,
+            pattern,
+            "unknown",
+            said,
+            _NCCL,
+            weight="error",
+            confidence="low",
+            hint="NCCL_DEBUG=WARN in the job's environment prints what it was",
+            survivable=True,
+        )
+        for clue, pattern, said in (
+            ("NCCL WARN", r"NCCL WARN (?:Cuda|HIP) failure", "NCCL met an error of the GPU's driver"),
+            (
+                "rror",
+                r"NCCL error.*unhandled cuda error|ncclUnhandledCudaError",
+                "NCCL met an error of CUDA, and does not say which",
+            ),
+            (
+                "rror",
+                r"NCCL error.*(?:invalid usage|invalid argument|internal error)|nccl(?:Invalid\w+|InternalError)",
+                "NCCL refuses what it is asked, and does not say why",
+            ),
+        )
+    ),
     root(
-        "rror",
-        r"NCCL error.*unhandled cuda error|ncclUnhandledCudaError",
-        "unknown",
-        "NCCL met an error of CUDA, and does not say which",
-        _NCCL,
+        "Fatal error in ",
+        r"\(rank (?P<rank>\d+) in comm \d+\): Fatal error in \w+: ",
+        "application_error",
+        "a call of MPI failed",
+        "pmodels/mpich: src/mpi/errhan/errutil.c",
         weight="error",
         confidence="low",
-        hint="NCCL_DEBUG=WARN in the job's environment prints which one it was",
         survivable=True,
     ),
     echo("rror", r"NCCL communicator was aborted|ProcessGroup.* abort", _TORCH),

@@ -6,15 +6,17 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["CUDA_SAYS", "Confidence", "Signature", "Weight", "echo", "root"]
+__all__ = ["CUDA_CLUES", "CUDA_SAYS", "Confidence", "Signature", "Weight", "echo", "root"]
 
 Weight = Literal["root", "symptom", "error", "echo"]
 Confidence = Literal["high", "medium", "low"]
 CUDA_SAYS = (
-    r"(?:CUDA (?:runtime |driver )?[Ee]rror: |Cuda failure (?:\d+ )?'|Triton Error \[CUDA\]: |"
-    r"\b(?:CUDA_ERROR|cudaError)\w+: |cudaGetDeviceCount\(\).* Error \d+: )"
+    r"(?:(?:CUDA|HIP) (?:runtime |driver )?[Ee]rror: |(?:Cuda|HIP) failure (?:\d+ )?'|Triton Error \[\w+\]: |"
+    r"\b(?:CUDA_ERROR|cudaError|hipError)\w+: |cudaGetDeviceCount\(\).* Error \d+: )"
 )
-"""What stands before the text of an error of CUDA: in PyTorch, NCCL, Triton, XLA, CuPy and Transformer Engine."""
+"""What stands before the text of an error of CUDA or HIP: in PyTorch, NCCL, RCCL, Triton, XLA, CuPy and others."""
+CUDA_CLUES = ("rror", "Cuda failure", "HIP failure", "CUDA_ERROR")
+"""Lines with such an error hold one of these."""
 
 
 @dataclass(frozen=True, eq=False)

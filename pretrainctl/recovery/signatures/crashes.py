@@ -64,6 +64,11 @@ CRASHES: tuple[Signature, ...] = (
                 _MPI,
             ),
             ("KILLED BY SIGNAL", r"KILLED BY SIGNAL: (?:4|7|8|11)\b", _HYDRA),
+            (
+                "Signal: ",
+                r"\] Signal: (?:Segmentation fault|Bus error|Floating point exception) \(",
+                "open-mpi/ompi: opal/util/stacktrace.c",
+            ),
             ("Caught signal", r"Caught signal (?:4|7|8|11) \(", "openucx/ucx: src/ucs/debug/debug.c"),
             ("Segfault encountered", r"!+ Segfault encountered !+", "pytorch/pytorch: c10/util/signal_handler.cpp"),
             (

@@ -86,14 +86,42 @@ FRAMEWORKS: tuple[Signature, ...] = (
         )
     ),
     root(
-        "sbatch: error: ",
-        r"sbatch: error: (?:QOS\w+|Assoc\w+|Max\w+|.*\bviolates accounting/QOS policy)",
+        "rror",
+        r"sbatch: error: (?:QOS\w+|Assoc\w+|Max\w+)|"
+        r"error: (?:Batch job submission failed|Unable to allocate resources): (?!.*(?:Socket timed out|"
+        r"Unable to contact|temporarily|[Cc]onnection|[Cc]ommunication))",
         "config",
         "the site takes no such job, or no more of them, from this account",
         "SchedMD/slurm: src/common/slurm_protocol_defs.c, slurm_errno.c",
         weight="symptom",
-        hint="`sacctmgr show assoc,qos` and `squeue --me` say what is allowed and what is queued",
+        hint="`sacctmgr show assoc,qos`, `sinfo` and `squeue --me` say what is allowed, there and queued",
         survivable=True,
+    ),
+    root(
+        "STEPD TERMINATED",
+        r"\*\*\* (?:JOB|STEP) \S+ STEPD TERMINATED ON (?P<node>[\w.-]+) AT ",
+        "node_failure",
+        "a node cannot get rid of the job's processes",
+        "SchedMD/slurm: src/slurmd/slurmstepd/req.c",
+        weight="symptom",
+        confidence="medium",
+        survivable=True,
+    ),
+    root(
+        "rror",
+        r"CUDA_DEVICE_MAX_CONNECTIONS (?:must be|environment variable should|to be set)",
+        "config",
+        "a variable of the environment is not as the program wants it",
+        "NVIDIA/Megatron-LM: megatron/training/arguments.py",
+        start_only=True,
+    ),
+    root(
+        "rror",
+        r"but Transformers does not recognize this architecture",
+        "environment",
+        "a package is older than the model",
+        "huggingface/transformers: models/auto/configuration_auto.py",
+        start_only=True,
     ),
     *(
         root(

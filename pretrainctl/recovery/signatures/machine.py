@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pretrainctl.recovery.signatures.contract import CUDA_SAYS, Signature, root
+from pretrainctl.recovery.signatures.contract import CUDA_CLUES, CUDA_SAYS, Signature, root
 from pretrainctl.recovery.signatures.network import PEER
 
 __all__ = ["MACHINE", "NOT_WRITTEN"]
@@ -64,6 +64,13 @@ MACHINE: tuple[Signature, ...] = (
         "the host's memory ran out",
         _SLURM,
     ),
+    root(
+        "emory",
+        r"killed due to the node running low on memory",
+        "host_oom",
+        "the host's memory ran out",
+        "ray-project/ray: OutOfMemoryError",
+    ),
     root("emory", r"Memory cgroup out of memory", "host_oom", "the host's memory ran out", "Linux: mm/oom_kill.c"),
     root(
         "rror",
@@ -112,7 +119,7 @@ MACHINE: tuple[Signature, ...] = (
             confidence="low",
             hint="leave the node out if it comes a second time there",
         )
-        for clue in ("rror", "Cuda failure", "CUDA_ERROR")
+        for clue in CUDA_CLUES
     ),
     root(
         "emory",
@@ -131,7 +138,7 @@ MACHINE: tuple[Signature, ...] = (
             f"{_TORCH}; NVIDIA/nccl: src/include/checks.h",
             confidence="medium",
         )
-        for clue in ("rror", "Cuda failure", "CUDA_ERROR")
+        for clue in CUDA_CLUES
     ),
     *(
         root(
@@ -143,7 +150,7 @@ MACHINE: tuple[Signature, ...] = (
             confidence="medium",
             hint=_CHECK,
         )
-        for clue in ("rror", "Cuda failure", "CUDA_ERROR")
+        for clue in CUDA_CLUES
     ),
     root(
         "Assertion `",

@@ -38,6 +38,16 @@ NETWORK: tuple[Signature, ...] = (
         hint=PEER,
     ),
     root(
+        "UNDELIVERABLE",
+        r"\bPTL_UNDELIVERABLE\b|OFI poll failed .*UNDELIVERABLE",
+        "fabric",
+        _BETWEEN,
+        _CXI,
+        weight="symptom",
+        confidence="low",
+        hint=PEER,
+    ),
+    root(
         "error polling",
         r"from \S+ to: (?P<node>[\w.-]+) error polling \w+ CQ with status ",
         "fabric",
@@ -84,6 +94,7 @@ NETWORK: tuple[Signature, ...] = (
         _NCCL,
         confidence="medium",
         hint="NCCL_NVLS_ENABLE=0 goes on without it; tell the site, whose fabric manager may not run",
+        if_alone="gpu_hardware",
     ),
     root(
         "FI_CXI_RX_MATCH_MODE",

@@ -179,6 +179,15 @@ PROGRAM: tuple[Signature, ...] = (
         if_alone="gpu_hardware",
     ),
     root(
+        "rror",
+        r"NVML_SUCCESS == .*INTERNAL ASSERT FAILED",
+        "environment",
+        "the driver of the node's GPUs does not answer",
+        "pytorch/pytorch: c10/cuda/CUDACachingAllocator.cpp",
+        confidence="medium",
+        if_alone="gpu_hardware",
+    ),
+    root(
         "version mismatch",
         r"(?i)\bnvml.*Driver/library version mismatch",
         "environment",

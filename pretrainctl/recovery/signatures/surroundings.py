@@ -253,7 +253,7 @@ SURROUNDINGS: tuple[Signature, ...] = (
         hint="compare NCCL_SOCKET_IFNAME, NCCL_NET and the version of NCCL on all nodes",
     ),
     root(
-        "NCCL WARN",
+        "Duplicate GPU detected",
         r"Duplicate GPU detected",
         "config",
         "two ranks use the same GPU",

@@ -169,6 +169,76 @@ SEEN = [
         "environment",
     ),
     ("slurmstepd: error: *** JOB 7 ON gn01 UNCORRECTABLE MEMORY ERROR AT X ***", "node_failure"),
+    # ROCm
+    ("RuntimeError: HIP error: unspecified launch failure", "gpu_hardware"),
+    ("RuntimeError: HIP error: no ROCm-capable device is detected", "gpu_hardware"),
+    ("RuntimeError: No HIP GPUs are available", "gpu_hardware"),
+    ("RuntimeError: HIP error: an illegal memory access was encountered", "application_error"),
+    ("n5:1:2 [0] NCCL WARN HIP failure 'invalid argument'", "unknown"),
+    *(
+        (f"n5:1:2 [0] NCCL WARN HIP failure '{what}'", kind)
+        for what, kind in (
+            ("system not yet initialized", "gpu_hardware"),
+            ("all CUDA-capable devices are busy or unavailable", "gpu_hardware"),
+            ("no CUDA-capable device is detected", "gpu_hardware"),
+            ("no ROCm-capable device is detected", "gpu_hardware"),
+            ("the launch timed out and was terminated", "gpu_hardware"),
+            ("unspecified launch failure", "gpu_hardware"),
+            ("an illegal instruction was encountered", "application_error"),
+            ("an illegal memory access was encountered", "application_error"),
+            ("invalid program counter", "application_error"),
+            ("misaligned address", "application_error"),
+            ("device-side assert triggered", "application_error"),
+        )
+    ),
+    *(
+        (f"Queue 0x7f aborting with error : HSA_STATUS_ERROR_{what}: x. code: 0x29", "application_error")
+        for what in ("MEMORY_APERTURE_VIOLATION", "MEMORY_FAULT", "ILLEGAL_INSTRUCTION")
+    ),
+    ("Queue 0x7f Aborting with error : HSA_STATUS_ERROR_EXCEPTION: a hardware exception. code: 0x1016", "gpu_hardware"),
+    # drivers, file systems, networks
+    ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that", "gpu_hardware"),
+    (
+        'RuntimeError: NVML_SUCCESS == DriverAPI::get()->nvmlInit_v2_() INTERNAL ASSERT FAILED at "../c10/x"',
+        "environment",
+    ),
+    ("Lustre: 44:0:(client.c:2289:ptlrpc_expire_one_request()) @@@ Request sent has timed out for slow", "filesystem"),
+    ("LustreError: 11-0: a-OST0012-osc: operation ost_write to node 10.1.0.9@o2ib failed: rc = -107", "filesystem"),
+    ("2026-11-30_10:00:00.123+0100: [E] Disk failure. Volume gpfs1. rc = 5, and physical volume nsd12.", "filesystem"),
+    (
+        "libfabric:44:1700000000:cxi:ep_data:cxip_recv_cb():12<warn> n4: Unexpected event rc: PTL_UNDELIVERABLE",
+        "fabric",
+    ),
+    ("MPIDIG_progress(98)......: OFI poll failed (ofi_events.c:124:MPIDI_OFI_handle_cq_error:UNDELIVERABLE)", "fabric"),
+    (
+        "MPICH ERROR [Rank 12] - Abort(40) (rank 12 in comm 0): Fatal error in PMPI_Allreduce: Other",
+        "application_error",
+    ),
+    ("n5:1:2 [0] init.cc:1787 NCCL WARN Cuda failure 'peer access is not supported'", "unknown"),
+    ("[rank5]: torch.distributed.DistBackendError: NCCL error in: x.cpp:77, invalid usage (run with", "unknown"),
+    *(
+        (f"NCCL error in: x.cpp:77, {what}, NCCL version 2.21.5: an error", "unknown")
+        for what in ("invalid argument", "internal error")
+    ),
+    ("ncclInternalError: Internal check failed: error", "unknown"),
+    *((f"nccl{what}: This usually reflects an error", "unknown") for what in ("InvalidUsage", "InvalidArgument")),
+    ("[rank5]: Duplicate GPU detected : rank 5 and rank 4 both on CUDA device 4000", "config"),
+    # processes, memory, Slurm, settings
+    *(
+        (f"[n3:04411] Signal: {what} (11)", "application_error")
+        for what in ("Segmentation fault", "Bus error", "Floating point exception")
+    ),
+    ("ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.", "host_oom"),
+    ("srun: error: Unable to allocate resources: Requested node configuration is not available", "config"),
+    (
+        "slurmstepd: error: *** JOB 77 STEPD TERMINATED ON n5 AT X DUE TO JOB NOT ENDING WITH SIGNALS ***",
+        "node_failure",
+    ),
+    *(
+        (f"AssertionError: CUDA_DEVICE_MAX_CONNECTIONS {what} 1", "config")
+        for what in ("must be set to", "environment variable should be", "to be set to")
+    ),
+    ("ValueError: model type `qwen3` but Transformers does not recognize this architecture.", "environment"),
     # how launchers say that a process died
     ("n3: [ERROR] [launch.py:325:sigkill_handler] ['python', '--local_rank=3'] exits with return code = -9", "unknown"),
     ("[ERROR] [launch.py:325:sigkill_handler] ['python'] exits with return code = -11", "application_error"),
