@@ -68,6 +68,15 @@ CONSEQUENCES: tuple[Signature, ...] = (
         weight="symptom",
         confidence="medium",
     ),
+    root(
+        "rror",
+        r"received errors while waiting for send/recv from rank (?P<rank>\d+)",
+        "collective_timeout",
+        "a rank did not come to where all were to meet",
+        "pytorch/pytorch: torch/csrc/distributed/c10d/ProcessGroupGloo.cpp",
+        weight="symptom",
+        confidence="medium",
+    ),
     echo("rror", r"Connection (?:reset|closed|refused|timed out)|Broken pipe|gloo/transport/tcp", "errno(3), gloo"),
     echo("rror", r"No route to host|Rendezvous(?:Connection|Closed|Timeout)Error", _TORCH),
     *(
@@ -140,6 +149,7 @@ CONSEQUENCES: tuple[Signature, ...] = (
             ("core dumped", r"(?:Segmentation fault|Floating point exception)\s+\(core dumped\)", "GNU bash", ""),
         )
     ),
+    echo("exitcode", r"\bexitcode *: -(?:6|15)\b", "pytorch/pytorch: torch/distributed/elastic"),
     echo(
         "exits with return code",
         r"exits with return code = -?[1-9]",

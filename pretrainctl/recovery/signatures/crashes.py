@@ -13,6 +13,8 @@ _PYTHON = "CPython: subprocess.CalledProcessError; pytorch/pytorch: torch/multip
 _MPI = "open-mpi/ompi: orte/tools/orterun/help-orterun.txt"
 _HYDRA = "pmodels/mpich: src/pm/hydra"
 _GLIBC = "GNU libc: malloc/malloc.c, malloc_printerr"
+_STUCK = "a process waits for its node's disk, file system or driver"
+_HOST = r"(?:(?P<node>[a-z][\w.-]*) kernel: .*)?"
 _LINUX = "Linux: kernel/panic.c, arch/x86/kernel/cpu/mce"
 
 CRASHES: tuple[Signature, ...] = (
@@ -81,10 +83,49 @@ CRASHES: tuple[Signature, ...] = (
         )
     ),
     *(
-        root(clue, pattern, "node_failure", "the kernel of a node gave up", _LINUX)
+        root(clue, rf"{_HOST}{pattern}", "node_failure", "the kernel of a node gave up", _LINUX)
         for clue, pattern in (
             ("Kernel panic", r"\bKernel panic - not syncing"),
             ("xception", r"\bMachine Check Exception: +\w+ Bank \d"),
         )
+    ),
+    *(
+        root(
+            clue, rf"{_HOST}{pattern}", "node_failure", "the node's memory is broken", f"{_LINUX}; mm/memory-failure.c"
+        )
+        for clue, pattern in (
+            ("hardware memory corruption", r"Killing \S+ due to hardware memory corruption"),
+            ("rror", r"Uncorrected hardware memory error in "),
+        )
+    ),
+    *(
+        root(
+            clue,
+            rf"{_HOST}{pattern}",
+            kind,
+            said,
+            f"{_LINUX}; kernel/watchdog.c, hung_task.c",
+            weight="symptom",
+            confidence="low",
+            survivable=True,
+        )
+        for clue, pattern, kind, said in (
+            (
+                "lockup",
+                r"\bBUG: soft lockup - CPU#\d+ stuck for",
+                "node_failure",
+                "a processor of the node stands still",
+            ),
+            ("blocked for more than", r"INFO: task \S+ blocked for more than \d+ seconds", "filesystem", _STUCK),
+        )
+    ),
+    root(
+        "segfault at",
+        r"\bpython[\d.]*\[\d+\]: segfault at ",
+        "application_error",
+        "a rank crashed",
+        "Linux: arch/x86/mm/fault.c",
+        weight="error",
+        confidence="medium",
     ),
 )

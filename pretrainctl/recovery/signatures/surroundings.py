@@ -232,6 +232,16 @@ SURROUNDINGS: tuple[Signature, ...] = (
         hint="look for the ranks that never started: their logs end early, or their node hangs",
     ),
     root(
+        "store based barrier",
+        r"Timed out initializing process group in store based barrier on rank",
+        "collective_timeout",
+        "not all ranks came to the start",
+        "pytorch/pytorch: torch/distributed/distributed_c10d.py",
+        weight="symptom",
+        confidence="medium",
+        hint="look for the ranks that never started: their logs end early, or their node hangs",
+    ),
+    root(
         "client socket has timed out",
         r"client socket has timed out after \d+ ?m?s while trying to connect",
         "collective_timeout",

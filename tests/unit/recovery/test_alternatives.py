@@ -239,6 +239,34 @@ SEEN = [
         for what in ("must be set to", "environment variable should be", "to be set to")
     ),
     ("ValueError: model type `qwen3` but Transformers does not recognize this architecture.", "environment"),
+    # kernels
+    ("X n4 kernel: Memory failure: 0x7f: Killing python:4411 due to hardware memory corruption", "node_failure"),
+    ("X n4 kernel: mce: [Hardware Error]: Uncorrected hardware memory error in user-access at 7f", "node_failure"),
+    ("X n4 kernel: watchdog: BUG: soft lockup - CPU#12 stuck for 22s! [python:4411]", "node_failure"),
+    ("X n4 kernel: INFO: task python:4411 blocked for more than 120 seconds.", "filesystem"),
+    (
+        "X n4 kernel: python3.11[4411]: segfault at 0 ip 00007f sp 00007ffd error 4 in libtorch_cpu.so",
+        "application_error",
+    ),
+    # UCX, ranks that wait
+    (
+        "[n4:4411:0] uct_mem.c:421 UCX  ERROR failed to register 0x7f length 4 on mlx5_0: Cannot allocate memory",
+        "environment",
+    ),
+    ("[n4:4411:0] rc.c:128 UCX  ERROR send completion with error: remote access error qpn 0x1", "fabric"),
+    ("[n4:4411:0] ib_device.c:1171 UCX  ERROR ibv_create_ah(dlid=12) failed: Connection timed out", "fabric"),
+    (
+        "RuntimeError: Timed out initializing process group in store based barrier on rank: 4, for key",
+        "collective_timeout",
+    ),
+    (
+        (
+            "RuntimeError: Rank 0 reached it, but received errors while waiting for send/recv from rank 9. Please "
+            "check rank 9 logs"
+        ),
+        "collective_timeout",
+    ),
+    ("  exitcode  : -6 (pid: 4711)", ""),
     # how launchers say that a process died
     ("n3: [ERROR] [launch.py:325:sigkill_handler] ['python', '--local_rank=3'] exits with return code = -9", "unknown"),
     ("[ERROR] [launch.py:325:sigkill_handler] ['python'] exits with return code = -11", "application_error"),

@@ -216,3 +216,36 @@ def test_a_driver_that_is_wrong_on_all_nodes_is_the_environment(line: str, tmp_p
     ):
         found = doctor(tmp_path, *lines)
         assert (found.failure_class, found.nodes, found.action) == ("environment", (), "stop")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "mce: [Hardware Error]: CPU 3: Machine Check Exception: 5 Bank 7: be00000000800400",
+        "Kernel panic - not syncing: Fatal machine check",
+        "Memory failure: 0x7f: Killing python:4411 due to hardware memory corruption",
+        "watchdog: BUG: soft lockup - CPU#12 stuck for 22s! [python:4411]",
+    ],
+)
+def test_a_kernel_that_gives_up_names_its_node(said: str, tmp_path: Path) -> None:
+    found = doctor(tmp_path, f"2026-11-30T10:00:00 n4 kernel: {said}")
+    assert (found.failure_class, found.nodes) == ("node_failure", ("n4",))
+    assert doctor(tmp_path, f"kernel: {said}").nodes == ()
+
+
+def test_a_rank_that_others_point_at_is_blamed_and_not_who_points(tmp_path: Path) -> None:
+    said = "[rank0]: RuntimeError: Rank 0 reached it, but received errors while waiting for send/recv from rank 9."
+    assert doctor(tmp_path, said).ranks == (9,)
+    barrier = (
+        "[rank4]: RuntimeError: Timed out initializing process group in store based barrier on rank: 4, for key: x"
+    )
+    assert doctor(tmp_path, barrier).ranks == ()
+
+
+def test_vague_errors_of_nccl_are_consequences_of_what_explains_them(tmp_path: Path) -> None:
+    vague = "[rank5]: torch.distributed.DistBackendError: NCCL error in: x.cpp:77, invalid usage, NCCL version 2.21.5"
+    duplicate = "[rank5]: Duplicate GPU detected : rank 5 and rank 4 both on CUDA device 4000"
+    for lines in ((vague, duplicate), (duplicate, vague)):
+        assert doctor(tmp_path, *lines).failure_class == "config"
+    assert any(f"(a consequence) {vague}" in line for line in doctor(tmp_path, duplicate, vague).evidence)
+    assert doctor(tmp_path, vague).ranks == (5,)
