@@ -27,7 +27,8 @@ __all__ = ["BLOCK_WORDS", "FailureBlocks", "Process"]
 
 BLOCK_WORDS = ("host      : ", "rank      : ", "Failures:", "first observed failure")
 """A line without any of these says nothing of whom a block tells."""
-_HOST = re.compile(r"  host      : ([\w.-]+)\s*$")
+_HOST = re.compile(r"  host      : ([A-Za-z][\w-]*|[\d.]+)(?:\.[\w.-]+)?\s*$")
+"""Without its domain, as Slurm calls it."""
 _RANK = re.compile(r"  rank      : (\d+) \(local_rank: \d+\)\s*$")
 _INDENTED = re.compile(r"(?:\s*\d+: ?)?(?:\[\w+\]: ?)?(?:[EWI]\d{4} [^\]]*\] ?)?  +\S")
 _BELOW = 100

@@ -78,7 +78,18 @@ CONSEQUENCES: tuple[Signature, ...] = (
         confidence="medium",
     ),
     echo("rror", r"Connection (?:reset|closed|refused|timed out)|Broken pipe|gloo/transport/tcp", "errno(3), gloo"),
-    echo("rror", r"No route to host|Rendezvous(?:Connection|Closed|Timeout)Error", _TORCH),
+    root(
+        "rror",
+        r"\bRendezvousTimeoutError\b",
+        "collective_timeout",
+        "not all nodes came to the start",
+        "pytorch/pytorch: torch/distributed/elastic/rendezvous/dynamic_rendezvous.py",
+        weight="symptom",
+        confidence="medium",
+        hint="look for the nodes that never started: their logs end early, or their node hangs",
+        survivable=True,
+    ),
+    echo("rror", r"No route to host|Rendezvous(?:Connection|Closed)Error", _TORCH),
     *(
         echo(
             clue,

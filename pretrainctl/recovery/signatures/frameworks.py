@@ -98,6 +98,13 @@ FRAMEWORKS: tuple[Signature, ...] = (
         survivable=True,
     ),
     root(
+        "task_prolog: ",
+        r"error: task_prolog: .*(?:failed|exit)",
+        "boot_failure",
+        "what the site runs before a job failed on a node",
+        "SchedMD/slurm: src/slurmd/slurmstepd/task.c",
+    ),
+    root(
         "STEPD TERMINATED",
         r"\*\*\* (?:JOB|STEP) \S+ STEPD TERMINATED ON (?P<node>[\w.-]+) AT ",
         "node_failure",
@@ -131,6 +138,7 @@ FRAMEWORKS: tuple[Signature, ...] = (
             "the job that a step is to run in is over, or another one",
             "SchedMD/slurm: src/srun/libsrun/allocate.c",
             weight="symptom",
+            confidence="medium",
             hint="in a shell that an earlier job left, unset SLURM_JOB_ID and SLURM_JOBID first",
             survivable=True,
         )

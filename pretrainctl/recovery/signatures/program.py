@@ -148,9 +148,13 @@ PROGRAM: tuple[Signature, ...] = (
         _DEEPSPEED,
     ),
     # the start
+    root("rror", r"EADDRINUSE|[Aa]ddress already in use", "port_in_use", "the port was in use", _TORCH),
     *(
-        root(clue, r"EADDRINUSE|[Aa]ddress already in use", "port_in_use", "the port was in use", _TORCH)
-        for clue in ("rror", "EADDRINUSE", "ddress already in use")
+        # in brackets stands what PyTorch tries first, and may go on without
+        root(
+            clue, r"EADDRINUSE|(?<!errno: 98 - )[Aa]ddress already in use", "port_in_use", "the port was in use", _TORCH
+        )
+        for clue in ("EADDRINUSE", "ddress already in use")
     ),
     root(
         "rror",

@@ -267,6 +267,9 @@ SEEN = [
         "collective_timeout",
     ),
     ("  exitcode  : -6 (pid: 4711)", ""),
+    ("slurmstepd: error: task_prolog: Exec of /etc/slurm/task_prolog failed", "boot_failure"),
+    ("torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError", "collective_timeout"),
+    ("[rank3]: torch.distributed.elastic.rendezvous.api.RendezvousClosedError", ""),
     # how launchers say that a process died
     ("n3: [ERROR] [launch.py:325:sigkill_handler] ['python', '--local_rank=3'] exits with return code = -9", "unknown"),
     ("[ERROR] [launch.py:325:sigkill_handler] ['python'] exits with return code = -11", "application_error"),

@@ -127,7 +127,7 @@ def test_the_block_of_torchrun_names_host_and_rank(label: str, code: int, kind: 
         block(label, "lrdn0401", 7, -7),
         f"{label}Root Cause (first observed failure):",
         f"{label}[0]:",
-        block(label, "lrdn0400", 6, code),
+        block(label, "lrdn0400.leonardo.local", 6, code),
     )
     found = doctor(tmp_path, *lines)
     assert (found.failure_class, found.nodes, found.ranks) == (kind, ("lrdn0400",), (6,))
@@ -249,3 +249,10 @@ def test_vague_errors_of_nccl_are_consequences_of_what_explains_them(tmp_path: P
         assert doctor(tmp_path, *lines).failure_class == "config"
     assert any(f"(a consequence) {vague}" in line for line in doctor(tmp_path, duplicate, vague).evidence)
     assert doctor(tmp_path, vague).ranks == (5,)
+
+
+def test_a_port_that_pytorch_tried_first_is_no_cause_and_one_that_it_needs_is(tmp_path: Path) -> None:
+    tried = "[W1103 socket.cpp:464] [c10d] Failed to bind to [::]:29500 (errno: 98 - Address already in use)."
+    assert doctor(tmp_path, tried, "KeyError: 'labels'").failure_class == "application_error"
+    failed = "RuntimeError: The server socket has failed to listen. (errno: 98 - Address already in use)."
+    assert doctor(tmp_path, tried, failed).message.endswith(failed)
