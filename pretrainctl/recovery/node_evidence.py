@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from pretrainctl.recovery.facts import SURVIVED
@@ -11,6 +12,8 @@ from pretrainctl.recovery.signatures.lookup import Lookup, shape_of
 
 __all__ = ["about_node"]
 
+_OURS = re.compile(r"(?:first bad task: rank \d+ on|node) ([\w.-]+)[:,] ")
+"""Facts of a diagnosis that are about a node."""
 _MARKS = (CONSEQUENCE.strip(), "(a consequence):", SURVIVED.strip())
 """How the evidence of a diagnosis marks what is no cause; the second is that of older records."""
 
@@ -23,6 +26,9 @@ def about_node(node: str, lines: Iterable[str]) -> tuple[str, ...]:
 
 
 def _may_be_of(node: str, line: str, lookup: Lookup) -> bool:
+    ours = _OURS.match(line)
+    if ours is not None:
+        return ours[1] == node
     found = lookup.find(line, shape_of(line), stepped=False)
     if found is None:
         return True

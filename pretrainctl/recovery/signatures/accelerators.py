@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pretrainctl.recovery.signatures.contract import CUDA_CLUES, CUDA_SAYS, Signature, root
+from pretrainctl.recovery.signatures.contract import CUDA_SAYS, Signature, root
 
 __all__ = ["ACCELERATORS"]
 
@@ -37,7 +37,7 @@ ACCELERATORS: tuple[Signature, ...] = (
             confidence="medium",
             hint="on this node the fabric manager does not run, or a process of another job holds a GPU: tell the site",
         )
-        for clue in CUDA_CLUES
+        for clue in ("system not yet initialized", "devices are busy")
     ),
     *(
         root(
@@ -47,7 +47,7 @@ ACCELERATORS: tuple[Signature, ...] = (
             "a GPU does not answer any more",
             "rwth-i6/returnn#1486; NVIDIA CUDA runtime: cudaErrorNoDevice",
         )
-        for clue in CUDA_CLUES
+        for clue in ("GPUs are available", "capable device is detected")
     ),
     root(
         "RmInitAdapter",

@@ -80,7 +80,7 @@ CONSEQUENCES: tuple[Signature, ...] = (
     echo("rror", r"Connection (?:reset|closed|refused|timed out)|Broken pipe|gloo/transport/tcp", "errno(3), gloo"),
     root(
         "rror",
-        r"\bRendezvousTimeoutError\b",
+        r"RendezvousTimeoutError\b",
         "collective_timeout",
         "not all nodes came to the start",
         "pytorch/pytorch: torch/distributed/elastic/rendezvous/dynamic_rendezvous.py",

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["CUDA_CLUES", "CUDA_SAYS", "Confidence", "Signature", "Weight", "echo", "root"]
+__all__ = ["CUDA_SAYS", "Confidence", "Signature", "Weight", "echo", "root"]
 
 Weight = Literal["root", "symptom", "error", "echo"]
 Confidence = Literal["high", "medium", "low"]
@@ -15,8 +15,6 @@ CUDA_SAYS = (
     r"\b(?:CUDA_ERROR|cudaError|hipError)\w+: |cudaGetDeviceCount\(\).* Error \d+: )"
 )
 """What stands before the text of an error of CUDA or HIP: in PyTorch, NCCL, RCCL, Triton, XLA, CuPy and others."""
-CUDA_CLUES = ("rror", "Cuda failure", "HIP failure", "CUDA_ERROR")
-"""Lines with such an error hold one of these."""
 
 
 @dataclass(frozen=True, eq=False)

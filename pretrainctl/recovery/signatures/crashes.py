@@ -95,7 +95,7 @@ CRASHES: tuple[Signature, ...] = (
         )
         for clue, pattern in (
             ("hardware memory corruption", r"Killing \S+ due to hardware memory corruption"),
-            ("rror", r"Uncorrected hardware memory error in "),
+            ("hardware memory error", r"Uncorrected hardware memory error in "),
         )
     ),
     *(

@@ -48,13 +48,16 @@ FRAMEWORKS: tuple[Signature, ...] = (
         )
         for clue in ("rror", "CUDAMismatchException")
     ),
-    root(
-        "rror",
-        r"\w+ size changed, may indicate binary incompatibility|module compiled against ABI version",
-        "environment",
-        "packages do not fit each other",
-        "numpy/numpy: numpy/__init__.pxd, numpy/core",
-        start_only=True,
+    *(
+        root(
+            clue,
+            r"\w+ size changed, may indicate binary incompatibility|module compiled against ABI version",
+            "environment",
+            "packages do not fit each other",
+            "numpy/numpy: numpy/__init__.pxd, numpy/core",
+            start_only=True,
+        )
+        for clue in ("binary incompatibility", "against ABI version")
     ),
     root(
         "bad_alloc",

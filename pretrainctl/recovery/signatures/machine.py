@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pretrainctl.recovery.signatures.contract import CUDA_CLUES, CUDA_SAYS, Signature, root
+from pretrainctl.recovery.signatures.contract import CUDA_SAYS, Signature, root
 from pretrainctl.recovery.signatures.network import PEER
 
 __all__ = ["MACHINE", "NOT_WRITTEN"]
@@ -100,13 +100,16 @@ MACHINE: tuple[Signature, ...] = (
         for word, kind in (("OUT_OF_ME", "host_oom"), ("NODE_FAIL", "node_failure"), ("BOOT_FAIL", "boot_failure"))
     ),
     # GPUs
-    root(
-        "rror",
-        rf"(?:{CUDA_SAYS})?(?:uncorrectable (?:NVLink|ECC) error|hardware stack error|"
-        r"Invalid access of peer GPU memory over nvlink or a hardware error)",
-        "gpu_hardware",
-        "a GPU's memory or link is broken",
-        "NVIDIA CUDA runtime: cudaErrorECCUncorrectable, cudaErrorNvlinkUncorrectable, cudaErrorContained",
+    *(
+        root(
+            clue,
+            rf"(?:{CUDA_SAYS})?(?:uncorrectable (?:NVLink|ECC) error|hardware stack error|"
+            r"Invalid access of peer GPU memory over nvlink or a hardware error)",
+            "gpu_hardware",
+            "a GPU's memory or link is broken",
+            "NVIDIA CUDA runtime: cudaErrorECCUncorrectable, cudaErrorNvlinkUncorrectable, cudaErrorContained",
+        )
+        for clue in ("uncorrectable ", "hardware stack error", "access of peer GPU memory")
     ),
     *(
         root(
@@ -119,7 +122,7 @@ MACHINE: tuple[Signature, ...] = (
             confidence="low",
             hint="leave the node out if it comes a second time there",
         )
-        for clue in CUDA_CLUES
+        for clue in ("unknown error", "unspecified launch failure", "the launch timed out")
     ),
     root(
         "emory",
@@ -138,19 +141,16 @@ MACHINE: tuple[Signature, ...] = (
             f"{_TORCH}; NVIDIA/nccl: src/include/checks.h",
             confidence="medium",
         )
-        for clue in CUDA_CLUES
+        for clue in ("an illegal ", "misaligned address", "invalid program counter")
     ),
-    *(
-        root(
-            clue,
-            rf"{CUDA_SAYS}device-side assert",
-            "application_error",
-            "a check in a kernel failed",
-            _TORCH,
-            confidence="medium",
-            hint=_CHECK,
-        )
-        for clue in CUDA_CLUES
+    root(
+        "side assert",
+        rf"{CUDA_SAYS}device-side assert",
+        "application_error",
+        "a check in a kernel failed",
+        _TORCH,
+        confidence="medium",
+        hint=_CHECK,
     ),
     root(
         "Assertion `",
