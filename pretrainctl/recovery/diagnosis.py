@@ -23,7 +23,7 @@ from pretrainctl.recovery.new_nodes import lay_on_new_nodes
 from pretrainctl.recovery.placement import Placement
 from pretrainctl.recovery.policies import FailureClass
 from pretrainctl.recovery.signatures import Confidence
-from pretrainctl.recovery.spread import BLAMES_NO_RANK, Spread, blamed
+from pretrainctl.recovery.spread import BLAMES_NO_RANK, Spread, blamed, settle
 from pretrainctl.recovery.stuck import show_ranks
 
 __all__ = ["Evidence", "FailureClass", "diagnose"]
@@ -77,7 +77,7 @@ class Evidence:
 
 def diagnose(evidence: Evidence) -> Diagnosis:
     """The one class that the evidence supports, where, and which facts say so."""
-    told = read_verdict(evidence.log, evidence.placement)
+    told = settle(read_verdict(evidence.log, evidence.placement), evidence.spread)
     if told is not None and told.weak and not told.is_last_word_of(evidence.failure):
         # What was survived, or dealt with, must not stop a run, blame a rank or leave out a node.
         told = replace(told, weight="echo")

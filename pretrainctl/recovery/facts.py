@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pretrainctl.recovery.log_verdict import CONSEQUENCE
 from pretrainctl.recovery.policies import FailureClass
 
 if TYPE_CHECKING:
     from pretrainctl.recovery.diagnosis import Evidence
     from pretrainctl.recovery.log_verdict import LogVerdict
 
-__all__ = ["facts_of", "log_facts"]
+__all__ = ["SURVIVED", "facts_of", "log_facts"]
+
+SURVIVED = "(survived) "
+"""Marks a line of the evidence, after the place where it stands."""
 
 
 def _is_in_good_order(evidence: Evidence) -> bool:
@@ -23,8 +27,9 @@ def log_facts(evidence: Evidence, told: LogVerdict | None, kind: FailureClass) -
     wished = kind in {FailureClass.STOPPED, FailureClass.USER_CANCEL}
     if told is None or _is_in_good_order(evidence) or (wished and told.weight == "echo"):
         return []
-    first = "log (survived): " if told.weak else "log (a consequence): " if told.weight == "echo" else "log: "
-    return [(first if index == 0 else "log: ") + line for index, line in enumerate(told.evidence)]
+    mark = SURVIVED if told.weak else CONSEQUENCE if told.weight == "echo" else ""
+    first, *more = told.evidence
+    return [f"log: {told.place}{mark}{first.removeprefix(told.place)}", *(f"log: {line}" for line in more)]
 
 
 def facts_of(evidence: Evidence) -> list[str]:

@@ -9,11 +9,23 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pretrainctl.recovery.placement import could_be_node
 
-__all__ = ["STAMP", "LogLine", "Moment", "bare", "read_moment", "read_time", "split"]
+__all__ = [
+    "STAMP",
+    "LogLine",
+    "Moment",
+    "bare",
+    "comparable",
+    "label_of",
+    "ranks_in",
+    "read_moment",
+    "read_time",
+    "split",
+]
 
 STAMP = r"\d+:(?=\s)|\[[^\]]*\]:?|\d{4}[-/]\d\d[-/]\d\d[T ]?|\d\d:\d\d:\d\d\S*|[-|]\s"
 """Pattern of one thing that loggers and srun print before what is said: a rank, a bracket, a date, a time, a dash."""
@@ -32,6 +44,10 @@ _SYSLOG_HOST = re.compile(
     r"(?:[A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT[\d:.,]+(?:Z|[+-][\d:]+)?) ([a-z][\w.-]*) kernel: "
 )
 _NCCL = re.compile(r"(?:^|[\s\]:])([A-Za-z][\w.-]*):\d+:\d+ \[\d+\] ")
+_IN_BRACKETS = re.compile(
+    r"(?:^|[\s\]])\[([A-Za-z][\w-]*(?:\.[\w-]+)*):\d+(?::\d+){1,2}\]|(?:^|[\s\]])\[([a-z][\w-]*\d):\d{2,}\] "
+)
+"""How UCX (`[n3:4411:0:4411]`) and Open MPI (`[n3:04411] `) say who prints."""
 _RANK = re.compile(
     r"\[(?:[\w.-]+:)?[Rr]ank[ :=]?(\d+)(?:/\d+)?\]|(?:^|[\]:] ?|\| ?)[Rr]ank[ =]?(\d+)(?=[:\]|]|$)|"
     r"\b(?:[Gg]lobal|GLOBAL)[ _][Rr](?:ank|ANK)[ =:]+(\d+)\b|\b[Rr]ank (\d+) (?:on|at) (?:node|host)\b|"
@@ -39,6 +55,7 @@ _RANK = re.compile(
 )
 """A process; `rank` alone may as well be that of a tensor, or of an adapter."""
 _LONGEST = 400
+_HALF_A_YEAR, _YEAR = 180 * 86400.0, 365 * 86400.0
 
 _FULL = re.compile(
     r"(\d{4})[-/](\d\d)[-/](\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d+))?(?:(Z)\b| ?([+-])(\d\d):?(\d\d)\b)?"
@@ -80,6 +97,12 @@ def bare(raw: str) -> str:
     return _ANSI.sub("", raw)
 
 
+def label_of(raw: str) -> str:
+    """The number before a line by which `srun --label` names its task, "" for none."""
+    label = _LABEL.match(raw)
+    return label[1] if label else ""
+
+
 def split(raw: str) -> LogLine:
     """Read one line."""
     text = bare(raw).strip()[:_LONGEST]
@@ -97,7 +120,29 @@ def _host_of(text: str, start: int) -> str | None:
     if prefix is not None and (prefix[1] or could_be_node(prefix[2])):
         return prefix[1] or prefix[2]
     said = _SYSLOG_HOST.match(text, start) or _NCCL.search(text)
-    return said[1] if said else None
+    if said is not None:
+        return said[1]
+    inside = _IN_BRACKETS.search(text)
+    name = inside and (inside[1] or inside[2])
+    return name if name and could_be_node(name) else None
+
+
+def comparable(moments: Sequence[Moment | None]) -> dict[Moment | None, float] | None:
+    """Seconds by which moments can be put in order, None where one is not known, or they are of both kinds."""
+    known = [moment for moment in moments if moment is not None]
+    if len(known) < len(moments) or len({moment.zoned for moment in known}) > 1:
+        return None
+    first = min((moment.seconds for moment in known), default=0.0)
+    # Logs that go on over New Year tell no year: what seems to come half a year later was the year before.
+    return {
+        moment: moment.seconds - (_YEAR if moment.yearless and moment.seconds - first > _HALF_A_YEAR else 0.0)
+        for moment in known
+    }
+
+
+def ranks_in(text: str | None) -> tuple[int, ...]:
+    """The ranks of a list such as `12, 13`; none where there is no text."""
+    return tuple(map(int, re.findall(r"\d+", text or "")))
 
 
 def read_time(text: str, year: int) -> float | None:

@@ -14,30 +14,29 @@ from dataclasses import dataclass, field, replace
 
 from pretrainctl.recovery.aftermath import Aftermath, look_after
 from pretrainctl.recovery.collective import Collectives
+from pretrainctl.recovery.failure_blocks import FailureBlocks, Process
 from pretrainctl.recovery.last_words import Borrowed, Done, GoodEnds
-from pretrainctl.recovery.log_lines import Moment, read_moment, split
+from pretrainctl.recovery.log_lines import Moment, comparable, ranks_in, read_moment, split
 from pretrainctl.recovery.placement import Placement
 from pretrainctl.recovery.signatures import Signature
 from pretrainctl.recovery.signatures.lookup import Lookup, shape_of
+from pretrainctl.recovery.signatures.machine import NOT_WRITTEN
 from pretrainctl.recovery.standing import OF_SLURM, Standing, Survival
 
 __all__ = ["Finding", "LogReading", "find_cause", "read_lines"]
 
 _TOLD_ANYWHERE = {"node_failure", "boot_failure", "time_limit", "preempted", "user_cancel", "collective_timeout"}
-"""Classes whose lines Slurm, or ranks that wait, print on any node of the job: the one that printed it is not the
-culprit."""
+"""Classes whose lines Slurm, or ranks that wait, print on any node of the job, not on the culprit."""
 _MOST_NAMES = 4096
 """Nodes kept for a signature, and tasks that ended."""
 _EACH_LINE_COUNTS = {"collective_timeout", "node_failure", "host_oom"}
 """Classes in which each line may name another culprit."""
 _ENOUGH = 1000
-"""Copies of a line after which the text before one is searched no more for a time: it costs the most, and a cascade has
-millions."""
+"""Copies of a line after which the text before one is searched no more for a time: it costs the most."""
 _EXIT = re.compile(r"error: ([\w.-]+): tasks? ([\d,-]+): (?:Exited|Segmentation)")
 """How srun says that a task ended by itself; those that it says were killed or aborted followed another one."""
 _HANG_SLACK = 60.0
 """Seconds before ranks began to wait in which an error may still be why."""
-_HALF_A_YEAR, _YEAR = 180 * 86400.0, 365 * 86400.0
 
 
 @dataclass(frozen=True)
@@ -76,12 +75,22 @@ class _Tally:
     firsts: dict[str, Finding] = field(default_factory=dict)
     count: int = 0
     nodes: dict[str, None] = field(default_factory=dict)
+    processes: dict[tuple[str, int], None] = field(default_factory=dict)
+
+    def learn(self, file: str, process: Process | None) -> None:
+        """A block below the first finding says of which process it tells."""
+        if process is not None:
+            self.processes[process.host, process.rank] = None
+            first = self.firsts.get(file)
+            if first is not None and not first.nodes:
+                self.firsts[file] = replace(first, nodes=(process.host,), ranks=(process.rank,))
 
 
 class LogReading:
     """What the logs of one end say. `stepped`: this start of the program did at least one optimizer step.
 
-    `year` is that of times which tell none; `expand` turns Slurm's short node list into names.
+    `exits`: tasks that srun saw end by themselves, and their nodes. `year` is that of times which tell none; `expand`
+    turns Slurm's short node list into names.
     """
 
     def __init__(
@@ -98,9 +107,10 @@ class LogReading:
         self._expand = expand
         self._tallies: dict[tuple[Signature, Standing], _Tally] = {}
         self._files: dict[str, int] = {}
-        self._exits: dict[str, str] = {}
+        self.exits: dict[str, str] = {}
         self._lookup = Lookup()
         self._ends = GoodEnds()
+        self._blocks = FailureBlocks()
         self.borrowed = Borrowed()
 
     def watch(self, file: str, aftermath: Callable[[], Aftermath]) -> None:
@@ -127,6 +137,7 @@ class LogReading:
         if self.survival.is_restart(raw, file, place):
             self._begin_anew(file)
         self.borrowed.hear(raw, file, number, rank)
+        self._blocks.hear(raw, file, number)
         shape = shape_of(raw)
         signature = self._lookup.find(raw, shape, stepped=self.stepped)
         if signature is not None and signature.start_only and self.survival.stepped_before(file, place):
@@ -134,13 +145,17 @@ class LogReading:
         if signature is None or (among is not None and self._is_elsewhere(signature, raw, among)):
             self._ends.add(raw, file, number, place)
             return
+        process = self._blocks.of(raw, file, number)
+        if process is not None and not process.first:
+            return
         standing = self.survival.standing(signature, raw, shape, file, place)
         self._note(signature, standing, raw, file, place)
         tally = self._tallies.setdefault((signature, standing), _Tally())
         tally.count += 1
+        tally.learn(file, process)
         if file in tally.firsts and signature.failure_class not in _EACH_LINE_COUNTS and "task" not in raw:
             return
-        line = split(raw)
+        line = split(raw) if process is None else replace(split(raw), rank=process.rank, node=process.host)
         speaker = line.rank if line.rank is not None else rank
         culprit = self.borrowed.culprit(file, number, speaker)
         match = signature.pattern.search(line.text)
@@ -148,10 +163,10 @@ class LogReading:
         blames = signature.weight != "echo"
         told_by_culprit = blames and signature.failure_class not in _TOLD_ANYWHERE and culprit is None
         nodes = self._nodes_in(named.get("node")) or ((line.node,) if told_by_culprit and line.node else ())
-        who = named.get("rank")
-        spoke = int(who) if who else culprit if culprit is not None else speaker
-        if signature.weight != "root" and len(self._exits) < _MOST_NAMES:
-            self._exits |= {ended: node for node, ended in _EXIT.findall(line.text) if ended not in self._exits}
+        who = ranks_in(named.get("rank"))
+        spoke = who[0] if who else culprit if culprit is not None else speaker
+        if signature.weight != "root" and len(self.exits) < _MOST_NAMES:
+            self.exits |= {ended: node for node, ended in _EXIT.findall(line.text) if ended not in self.exits}
         if blames and len(tally.nodes) < _MOST_NAMES:
             tally.nodes |= dict.fromkeys(nodes)
         waits = signature.failure_class == "collective_timeout" and standing is Standing.FIRM
@@ -164,7 +179,7 @@ class LogReading:
             self.collectives.add(spoke, line.text, moment.seconds if moment else None)
         self._files.setdefault(file, len(self._files))
         if file not in tally.firsts:
-            ranks = (spoke,) if blames and spoke is not None else ()
+            ranks = (who or (spoke,)) if blames and spoke is not None else ()
             passed = culprit is not None and not who
             tally.firsts[file] = Finding(
                 signature, line.text, nodes if blames else (), ranks, file, number, moment, standing, passed
@@ -200,8 +215,13 @@ class LogReading:
                 tally.count = len(tally.firsts)
                 tally.nodes = dict.fromkeys(node for one in tally.firsts.values() for node in one.nodes)
         self.collectives = Collectives()
-        self._exits = {}
+        self.exits = {}
         self._ends.begin_anew(file)
+
+    def faint(self) -> list[Finding]:
+        """Lines that would explain the end if there were more of them: a loss that is not a number, once or twice."""
+        firm = ((one.at_least, tally) for (one, stands), tally in self._tallies.items() if stands is Standing.FIRM)
+        return [first for least, tally in firm if tally.count < least for first in tally.firsts.values()]
 
     def findings(self) -> list[Finding]:
         """The first line of each signature and standing in each file, in order."""
@@ -211,7 +231,7 @@ class LogReading:
             if tally.count >= signature.at_least
             for finding in tally.firsts.values()
         ]
-        times = _times(found)
+        times = comparable([one.moment for one in found])
         if times is not None:
             return sorted(found, key=lambda one: (times[one.moment], self._files[one.file], one.number))
         return sorted(found, key=lambda one: (self._files[one.file], one.number))
@@ -224,8 +244,8 @@ class LogReading:
             best = self._first([one for one in found if self.standing(one) is standing])
             if best is not None:
                 return best if best.signature.weight == "root" or not lasts else lasts[0]
-        echo = next((one for one in found if _is_echo(one)), None)
-        return next(iter(lasts), None) or echo or next(iter(found), None)
+        echoes = (one for one in found if (one.signature.weight, one.standing) == ("echo", Standing.FIRM))
+        return next(iter(lasts), None) or next(echoes, None) or next(iter(found), None)
 
     def is_order_known(self, cause: Finding) -> bool:
         """Whether no other line that may as well be the cause stands in another file without a time to compare."""
@@ -238,19 +258,18 @@ class LogReading:
             and (one.signature.weight, cause.signature.weight) == ("root", "root")
             and one.signature.failure_class != cause.signature.failure_class
         ]
-        return not rivals or _times(found) is not None
+        return not rivals or comparable([one.moment for one in found]) is not None
 
     def standing(self, one: Finding) -> Standing:
         """How much a finding explains, by all files together."""
         return self.survival.beside_all(one.signature, one.line, one.standing)
 
     def _first(self, found: list[Finding]) -> Finding | None:
-        root = next((one for one in found if one.signature.weight == "root"), None)
-        if root is not None:
-            return root
-        suspicious = list(self._suspicious(found))
-        lasting = (one for one in suspicious if not one.signature.survivable)
-        return next(lasting, None) or next(iter(suspicious), None)
+        roots = [one for one in found if one.signature.weight == "root"]
+        if roots:
+            full = (one for one in roots if one.signature.failure_class == "quota" or one.signature.lasting)
+            return next(full, roots[0]) if roots[0].signature.meaning == NOT_WRITTEN else roots[0]
+        return min(self._suspicious(found), key=lambda one: one.signature.survivable, default=None)
 
     def _suspicious(self, found: list[Finding]) -> Iterator[Finding]:
         """Errors and symptoms in order, without errors that were over long before ranks began to wait."""
@@ -280,9 +299,9 @@ class LogReading:
         Tasks are ranks where there is one task a rank, which a log does not say.
         """
         for rank in ranks:
-            if str(rank) in self._exits:
-                return (self._exits[str(rank)],)
-        return tuple(self._exits.values())[:1]
+            if str(rank) in self.exits:
+                return (self.exits[str(rank)],)
+        return tuple(self.exits.values())[:1]
 
     def done(self) -> Done | None:
         """The line that says that the training is done, None where something bad stands below it or beside it, or steps
@@ -295,6 +314,10 @@ class LogReading:
         """Lines that fitted the signature of a finding, and stand as it does."""
         key = (finding.signature, finding.standing)
         return self._tallies[key].count if key in self._tallies else 0
+
+    def processes(self, finding: Finding) -> list[tuple[str, int]]:
+        """Host and rank of those of which a block of torchrun says the same."""
+        return list(self._tallies[finding.signature, finding.standing].processes)
 
     def starts(self, file: str) -> tuple[str, ...]:
         """That a file tells of several starts of the program, with the first thing that an earlier one said; else
@@ -310,23 +333,6 @@ class LogReading:
             f"the log tells of {said} of the program" + ("" if lasts else "; what counts is the last one"),
             *(f"{one.place}(an earlier start) {one.line}" for one in past[:1]),
         )
-
-
-def _is_echo(one: Finding) -> bool:
-    return one.signature.weight == "echo" and one.standing is Standing.FIRM
-
-
-def _times(found: Sequence[Finding]) -> dict[Moment | None, float] | None:
-    """Seconds that can be compared, None where some line tells no time, or a time of another kind."""
-    moments = [one.moment for one in found if one.moment is not None]
-    if len(moments) < len(found) or len({moment.zoned for moment in moments}) > 1:
-        return None
-    first = min((moment.seconds for moment in moments), default=0.0)
-    # Logs that go on over New Year tell no year: what seems to come half a year later was the year before.
-    return {
-        moment: moment.seconds - (_YEAR if moment.yearless and moment.seconds - first > _HALF_A_YEAR else 0.0)
-        for moment in moments
-    }
 
 
 def find_cause(lines: Iterable[str], *, stepped: bool) -> Finding | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,17 +13,21 @@ from pretrainctl.recovery.log_reading import Finding, LogReading
 from pretrainctl.recovery.placement import Placement
 from pretrainctl.recovery.policies import FailureClass
 from pretrainctl.recovery.signatures import Confidence, Weight
+from pretrainctl.recovery.signatures.consequences import KILLED
 from pretrainctl.recovery.signatures.program import TRAINER
 from pretrainctl.recovery.standing import Standing
 
-__all__ = ["LogVerdict", "read_verdict"]
+__all__ = ["CONSEQUENCE", "LogVerdict", "read_verdict"]
 
 _MORE_OF_THE_SAME = 3
 _WEAK = {Standing.HANDLED, Standing.SURVIVED, Standing.PASSING}
 _SIGNALS = 128
 """From here on an exit status tells a signal."""
 _HINT = ": hint: "
+_TASK_0 = re.compile(r"0\b")
 _CONSEQUENCES = 2
+CONSEQUENCE = "(a consequence) "
+"""Marks a line of the evidence, after the place where it stands."""
 _SEVERAL_NODES = {FailureClass.NODE_FAILURE, FailureClass.HOST_OOM}
 """Classes in which each line that fits may name another culprit; elsewhere the first line names it."""
 _OF_ONE_NODE = {
@@ -38,7 +43,8 @@ _OF_ONE_NODE = {
 @dataclass(frozen=True)
 class LogVerdict:
     """The cause as the logs tell it; the fields are those of a Diagnosis. `weight` is that of the line it rests on.
-    So is `standing`.
+    So is `standing`. `place` is where that line stands, `file:number: `. `if_alone`: the class where one of several
+    nodes says so, and the others do not. `killed`: the first bad thing is that SIGKILL ended a task.
     """
 
     kind: FailureClass
@@ -52,6 +58,9 @@ class LogVerdict:
     lasting: bool = False
     hint: str = ""
     standing: Standing = Standing.FIRM
+    place: str = ""
+    if_alone: FailureClass | None = None
+    killed: bool = False
 
     @property
     def weak(self) -> bool:
@@ -77,7 +86,14 @@ def read_verdict(reading: LogReading, placement: Placement) -> LogVerdict | None
     ranks = suspects.ranks if suspects else () if waited else cause.ranks
     message = f"{signature.meaning}: {_describe(suspects) if suspects else cause.line}"
     nodes = _nodes(reading, cause, kind, ranks, placement)
-    guessed = placement.named(reading.first_exit_on(ranks)) if not nodes and kind in _OF_ONE_NODE else ()
+    if_alone = FailureClass(signature.if_alone) if signature.if_alone else None
+    killed = signature.meaning == KILLED
+    if killed:
+        nodes, ranks = _named_by_srun(cause, placement)
+    ended_on = placement.named(reading.first_exit_on(ranks)) if not nodes else ()
+    if if_alone is not None and not _is_alone(reading, nodes or ended_on, placement):
+        if_alone = None
+    guessed = ended_on if kind in _OF_ONE_NODE or if_alone is not None else ()
     return LogVerdict(
         kind=kind,
         weight=signature.weight,
@@ -90,7 +106,29 @@ def read_verdict(reading: LogReading, placement: Placement) -> LogVerdict | None
         lasting=signature.lasting,
         hint=signature.hint or _own_hint(reading, cause),
         standing=reading.standing(cause),
+        place=cause.place,
+        if_alone=if_alone,
+        killed=killed,
     )
+
+
+def _named_by_srun(cause: Finding, placement: Placement) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """The node and the task of srun's line; no rank where it lists several."""
+    match = cause.signature.pattern.search(cause.line)
+    if match is None:
+        return (), ()
+    return placement.named((match["node"],)), (int(match["rank"]),) if match["rank"].isdigit() else ()
+
+
+def _is_alone(reading: LogReading, nodes: Sequence[str], placement: Placement) -> bool:
+    """Whether one node is named, and nothing says that the first node of the job ended as badly.
+
+    Where the nodes of the job are not known, rank 0 would be among those that end, if all nodes were alike.
+    """
+    ended = reading.exits
+    if len(nodes) != 1 or not set(placement.named(tuple(ended.values()))) <= set(nodes):
+        return False
+    return len(placement.nodes) > 1 or (bool(ended) and not any(_TASK_0.match(tasks) for tasks in ended))
 
 
 def _confidence(reading: LogReading, cause: Finding, *, guessed: bool) -> Confidence:
@@ -122,16 +160,24 @@ def _evidence(reading: LogReading, cause: Finding) -> tuple[str, ...]:
     again = [one for one in found if one is not cause and one not in echoes and one.signature.failure_class == kind]
     # Ranks that waited in vain after another error waited because of it.
     waited = [one for one in found if _waits(one) and not _waits(cause) and not _is_before(one, cause)]
-    after = [one for one in found if one is not cause and (one in echoes or one in waited)]
+    vague = [one for one in found if _is_vague(one) and not _is_vague(cause) and not _is_before(one, cause)]
+    after = [one for one in found if one is not cause and (one in echoes or one in waited or one in vague)]
     count = reading.count(cause)
     lines = [f"{cause.place}{cause.line}" + (f" (and {count - 1} lines like it)" if count > 1 else "")]
     lines += [f"{one.place}{one.line}" for one in again[:_MORE_OF_THE_SAME]]
-    lines += [f"{one.place}(a consequence) {one.line}" for one in after[:_CONSEQUENCES]]
+    lines += [f"{one.place}{CONSEQUENCE}{one.line}" for one in after[:_CONSEQUENCES]]
+    lines += [f"{one.place}{one.line}" for one in reading.faint()[:1] if cause.signature.weight != "root"]
     return (*lines, *reading.starts(cause.file))
 
 
 def _waits(found: Finding) -> bool:
     return found.signature.failure_class == FailureClass.COLLECTIVE_TIMEOUT.value
+
+
+def _is_vague(found: Finding) -> bool:
+    """An error that says only that something else went wrong."""
+    signature = found.signature
+    return signature.weight == "error" and signature.survivable and signature.failure_class == "unknown"
 
 
 def _is_before(one: Finding, other: Finding) -> bool:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from pretrainctl.recovery.log_lines import split
+from pretrainctl.recovery.log_lines import ranks_in, split
 from pretrainctl.recovery.log_reading import Finding
+from pretrainctl.recovery.log_verdict import LogVerdict
 from pretrainctl.recovery.placement import Placement
 from pretrainctl.recovery.policies import FailureClass
 
-__all__ = ["BLAMES_NO_RANK", "Spread", "blamed", "raised", "read_spread"]
+__all__ = ["BLAMES_NO_RANK", "Spread", "blamed", "raised", "read_spread", "settle"]
 
 _ENOUGH = 1000
 """Lines after which more of them say nothing new: a cascade prints millions."""
@@ -82,8 +83,8 @@ def read_spread(lines: Iterable[tuple[str, int | None]], cause: Finding, placeme
         if match is None or (cause.signature.weight == "error" and raised(line.text) != raised(cause.line)):
             continue
         named = match.groupdict()
-        said = named.get("rank")
-        rank = int(said) if said else line.rank if line.rank is not None else of_file
+        said = ranks_in(named.get("rank"))
+        rank = said[0] if said else line.rank if line.rank is not None else of_file
         node = next(iter(placement.named([word for word in (named.get("node") or line.node,) if word])), None)
         node = node or (placement.node_of(rank) if rank is not None else None)
         if rank is not None:
@@ -94,6 +95,13 @@ def read_spread(lines: Iterable[tuple[str, int | None]], cause: Finding, placeme
         if len(nodes) > 1 or unnamed > _ENOUGH:
             break
     return Spread(tuple(sorted(ranks)), tuple(nodes), unnamed)
+
+
+def settle(told: LogVerdict | None, spread: Spread) -> LogVerdict | None:
+    """The verdict with the class that it has where one node of several shows it."""
+    if told is None or told.if_alone is None or spread.on_several_nodes:
+        return told
+    return replace(told, kind=told.if_alone, if_alone=None)
 
 
 def blamed(

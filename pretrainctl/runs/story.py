@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pretrainctl.records.run import Event
 
-__all__ = ["events_of", "what_the_witness_did", "what_was_done"]
+__all__ = ["events_of", "what_the_witness_did", "what_was_decided", "what_was_done"]
 
 _TOLD = {
     "node_dead",
@@ -31,6 +31,19 @@ def events_of(told: Sequence[Event], restart: int) -> list[Event]:
         elif current == restart:
             within.append(event)
     return within
+
+
+def what_was_decided(told: Sequence[Event], restart: int | None) -> str:
+    """The action that an attempt took after an end, empty where it took none: `Action` has the words."""
+    action, after = "", restart is None
+    for event in told:
+        if event.kind == "restart_ended" and event.data.get("restart") == restart:
+            after = True
+        elif after and event.kind == "restart_started":
+            break
+        elif after and event.kind in {"decided", "attempt_ended"}:
+            action = str(event.data.get("action", ""))
+    return action
 
 
 def what_was_done(told: Sequence[Event], restart: int | None) -> tuple[str, ...]:

@@ -20,11 +20,11 @@ from pretrainctl.recovery.placement import Placement
 from pretrainctl.runs import ledger
 from pretrainctl.runs.folder import RunFolder
 from pretrainctl.runs.state import fold
-from pretrainctl.runs.story import events_of, what_the_witness_did, what_was_done
+from pretrainctl.runs.story import events_of, what_the_witness_did, what_was_decided, what_was_done
 from pretrainctl.slurm.states import ending_signal
 from pretrainctl.units import show_duration
 from pretrainctl.workflows import last_word
-from pretrainctl.workflows.finding import Finding, finding_of
+from pretrainctl.workflows.finding import Finding, as_decided, finding_of
 from pretrainctl.workflows.look_back import evidence_of, trained_before
 from pretrainctl.workflows.reach import reach
 from pretrainctl.workflows.read_logs import read_logs
@@ -109,8 +109,9 @@ class Case:
             asked = [event.message for event in self.events if event.kind == "stop_requested"]
             facts = (*(f"ledger: {text}" for text in asked[-1:]), *diagnosis.evidence)
             diagnosis = replace(diagnosis, evidence=facts)
+        found = finding_of(diagnosis, self.launch.recovery, run=self.run.record.name, job_id=owner.job_id)
         return replace(
-            finding_of(diagnosis, self.launch.recovery, run=self.run.record.name, job_id=owner.job_id),
+            as_decided(found, what_was_decided(told, restart)),
             attempt=owner.attempt,
             restart=restart,
             done=(

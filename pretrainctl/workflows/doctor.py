@@ -10,6 +10,7 @@ from pathlib import Path
 from pretrainctl.errors import MissingError, RunError, SlurmError
 from pretrainctl.records.run import Diagnosis
 from pretrainctl.recovery.log_diagnosis import diagnose_log
+from pretrainctl.recovery.policies import FailureClass
 from pretrainctl.runs import folder
 from pretrainctl.runs.log_tail import tail
 from pretrainctl.slurm import nodes as node_names
@@ -24,6 +25,8 @@ from pretrainctl.workflows.take_logs import take_logs
 
 __all__ = ["Finding", "examine_logs", "examine_run"]
 
+_MOST_EMPTY = 3
+"""Of empty logs that are named beside others."""
 _JOB_LINES = 5
 """Of what the batch script printed last."""
 
@@ -42,13 +45,26 @@ def examine_logs(
     """
     with take_logs(paths, say=say) as logs:
         files = list(logs)
+        empty = [name for path, name in logs.items() if not path.stat().st_size]
+        if len(empty) == len(files):
+            return finding_of(_nothing_in(empty))
         placement = placement_in(files)
         if nodes:
             placement = replace(placement, nodes=node_names.expand(nodes), guessed=False)
         if ranks_per_node is not None:
             placement = replace(placement, ranks_per_node=ranks_per_node)
         reading = read_logs(files, names=logs)
-        return finding_of(diagnose_log(reading, placement, spread_in(files, reading, placement, names=logs)))
+        found = finding_of(diagnose_log(reading, placement, spread_in(files, reading, placement, names=logs)))
+        return replace(found, notes=tuple(f"{name} is empty" for name in empty[:_MOST_EMPTY]))
+
+
+def _nothing_in(names: Sequence[str]) -> Diagnosis:
+    return Diagnosis(
+        FailureClass.UNKNOWN.value,
+        f"{names[0]} is empty" if len(names) == 1 else f"all {len(names)} logs are empty",
+        confidence="low",
+        hint="see whether the program began, and where its output goes: `scontrol show job JOB`, `sacct -j JOB`",
+    )
 
 
 def examine_run(name: str, attempt: int | None = None, restart: int | None = None) -> Finding:

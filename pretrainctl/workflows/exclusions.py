@@ -19,6 +19,7 @@ from pretrainctl.health.entries import LIST_VARIABLE, ExclusionList
 from pretrainctl.health.exclusion import LONGEST_REASON, ListedNode, lifetime, listed, scrub, to_avoid
 from pretrainctl.records.launch import Launch
 from pretrainctl.records.nodes import ExclusionEntry
+from pretrainctl.recovery.node_evidence import about_node
 from pretrainctl.runs import ledger
 from pretrainctl.runs.folder import RunFolder
 from pretrainctl.schema import ClusterProfile
@@ -225,7 +226,7 @@ def add_found(nodes: ExclusionList, found: ExclusionEntry) -> ExclusionEntry:
     entry = replace(
         found,
         reason=scrub([found.reason], LONGEST_REASON)[0],
-        evidence=scrub(found.evidence[:_MOST_EVIDENCE]),
+        evidence=scrub(about_node(found.node, found.evidence)[:_MOST_EVIDENCE]),
         expires=expires,
     )
     nodes.add(entry)

@@ -5,21 +5,23 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pretrainctl.records.launch import RecoveryRule
-from pretrainctl.records.run import Diagnosis
+from pretrainctl.records.run import Action, Diagnosis
 from pretrainctl.recovery.decision import course_of, hint_of
+from pretrainctl.recovery.policies import Course
 from pretrainctl.slurm import nodes as node_names
 
-__all__ = ["Finding", "fill_names", "finding_of"]
+__all__ = ["Finding", "as_decided", "fill_names", "finding_of"]
 
 _TYPED = re.compile(r"`[^`]*`")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What doctor says. `action` is the course of its class (`recovery.policies`), `hint` what a person can do.
+    """What doctor says. `action` is the course of its class (`recovery.policies`), or that the run was stopped instead;
+    `hint` is what a person can do.
 
     `attempt`, `restart` and `done`, what pretrainctl did about it, are those of a run; `restart` is None where the
     program was never started. `notes` say what could not be looked at, and what else is wrong.
@@ -56,6 +58,15 @@ def finding_of(
         hint=fill_names(hint_of(diagnosis, rule), run=run, nodes=diagnosis.nodes, job_id=job_id),
         run=run,
     )
+
+
+def as_decided(found: Finding, action: str) -> Finding:
+    """A finding of a run with the `action` that was taken: where it was stopped against the usual course of its class,
+    a person has to say that it goes on."""
+    if action != Action.STOP.value or found.action in {Course.STOP.value, Course.FINISH.value}:
+        return found
+    hint = fill_names("it was stopped: `pretrainctl resume RUN` goes on", run=found.run)
+    return replace(found, action=Course.STOP.value, hint="; ".join(filter(None, (found.hint, hint))))
 
 
 def fill_names(hint: str, *, run: str = "", nodes: Sequence[str] = (), job_id: int | None = None) -> str:

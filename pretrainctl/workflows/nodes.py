@@ -12,6 +12,7 @@ from pretrainctl.errors import InputError, MissingError, PretrainctlError
 from pretrainctl.health.entries import ExclusionList
 from pretrainctl.health.exclusion import LONGEST_REASON, PERSON, ListedNode, forgiven, listed
 from pretrainctl.records.nodes import ExclusionEntry
+from pretrainctl.recovery.node_evidence import about_node
 from pretrainctl.runs import folder
 from pretrainctl.schema import ClusterProfile
 from pretrainctl.slurm.nodes import expand, fold
@@ -168,7 +169,7 @@ def report(names: Sequence[str], cluster: str | None) -> str:
             cause = "forgiven by hand" if entry.kind == "forgive" else entry.cause
             reason = "" if entry.kind == "forgive" and entry.reason == _FORGIVEN else f": {entry.reason}"
             lines.append(f"  {_stamp(entry.time)}{job}: {cause}{reason}")
-            lines += [f"    | {line}" for line in entry.evidence]
+            lines += [f"    | {line}" for line in about_node(node, entry.evidence)]
         until = (
             f"our jobs keep off it until {_stamp(known[node].expires)}" if node in known else "our jobs may go there"
         )

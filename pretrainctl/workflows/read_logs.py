@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from pretrainctl.errors import InputError
 from pretrainctl.recovery.aftermath import STEP_WORDS, Aftermath, look_after
+from pretrainctl.recovery.failure_blocks import BLOCK_WORDS
 from pretrainctl.recovery.last_words import LAST_WORDS
 from pretrainctl.recovery.log_reading import LogReading
 from pretrainctl.recovery.placement import Placement, read_placement
@@ -53,7 +54,7 @@ def read_logs(
         called = names.get(path, str(path))
         rank = rank_in(called)
         among = placement if path in of_job else None
-        for hit in scan(path, (*CLUES, *RESTART_WORDS, *LAST_WORDS), limit=limit):
+        for hit in scan(path, (*CLUES, *RESTART_WORDS, *LAST_WORDS, *BLOCK_WORDS), limit=limit):
             if not _is_ours(hit.text):
                 before = functools.partial(text_before, path, hit.offset)
                 reading.add(

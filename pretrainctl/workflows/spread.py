@@ -33,6 +33,9 @@ def spread_in(
     if cause.passed_on:  # each rank prints it, whoever's it is
         ranks = tuple(sorted(reading.borrowed.culprits))
         return Spread(ranks, placement.nodes_of(ranks))
+    told = reading.processes(cause)
+    if told:
+        return Spread(tuple(sorted({rank for _, rank in told})), placement.named([host for host, _ in told]))
     # The name of an exception is in far fewer lines than what is common to all errors.
     text = raised(cause.line) or cause.signature.clue
     with contextlib.closing(_lines(paths, text, limit, names)) as lines:

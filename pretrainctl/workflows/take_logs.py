@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
+import select
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from pretrainctl.errors import InputError
 
 __all__ = ["take_logs"]
 
+WRITER_WAIT = 5.0
+"""Seconds in which somebody must open a pipe to write into it."""
+_LOOK = 0.05
 _HEAD = 64 * 1024
 _MAGIC = {
     b"\x1f\x8b": ("compressed by gzip", "zcat"),
@@ -35,7 +42,8 @@ def take_logs(paths: Sequence[Path], *, say: Callable[[str], None]) -> Iterator[
     """The files to read, each with the name by which it was given; one that is given twice counts once.
 
     A pipe (`<(zcat FILE)`, `-` for stdin) is read to the end that its writer gives it, which `say` is told, and lies in
-    a temporary file meanwhile. InputError for a folder, a device, what cannot be read, and what is no plain text.
+    a temporary file meanwhile. InputError for one that nobody opens to write within WRITER_WAIT seconds, for a folder,
+    a device, what cannot be read, and what is no plain text.
     """
     with tempfile.TemporaryDirectory(prefix="pretrainctl-logs-") as aside:
         taken: dict[Path, str] = {}
@@ -52,8 +60,8 @@ def take_logs(paths: Sequence[Path], *, say: Callable[[str], None]) -> Iterator[
                 if stat.S_ISFIFO(status.st_mode):
                     say(f"reading {path} until its writer ends")
                     here = Path(aside) / str(number)
-                    with path.open("rb") as source, here.open("wb") as copy:
-                        shutil.copyfileobj(source, copy)
+                    with here.open("wb") as copy:
+                        _copy_pipe(path, copy)
                 with here.open("rb") as file:
                     _refuse_no_text(path, file.read(_HEAD))
             except FileNotFoundError as error:
@@ -62,6 +70,28 @@ def take_logs(paths: Sequence[Path], *, say: Callable[[str], None]) -> Iterator[
                 raise InputError(f"{path} cannot be read: {error.strerror}", hint="check its permissions") from error
             taken[here] = "stdin" if str(given) == "-" else str(path)
         yield taken
+
+
+def _copy_pipe(path: Path, copy: BinaryIO) -> None:
+    """Copy a pipe to its end; InputError for one that nobody writes into, whose end never comes."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    with open(handle, "rb") as source:  # noqa: PTH123 - it is open already
+        until = time.monotonic() + WRITER_WAIT
+        ready = select.poll()
+        ready.register(handle, select.POLLIN)
+        while not ready.poll(0):
+            try:
+                first = os.read(handle, _HEAD)
+                if first or ready.poll(0):
+                    copy.write(first)
+                    break
+            except BlockingIOError:  # somebody has it open, and is silent
+                break
+            if time.monotonic() > until:
+                raise InputError(f"{path} is a pipe that nobody writes into", hint=_NAME_THEM)
+            time.sleep(_LOOK)
+        os.set_blocking(handle, True)
+        shutil.copyfileobj(source, copy)
 
 
 def _refuse_kind(path: Path, mode: int) -> None:

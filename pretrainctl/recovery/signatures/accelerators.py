@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pretrainctl.recovery.signatures.contract import Signature, root
+from pretrainctl.recovery.signatures.contract import CUDA_SAYS, Signature, root
 
 __all__ = ["ACCELERATORS"]
 
@@ -30,15 +30,24 @@ ACCELERATORS: tuple[Signature, ...] = (
     *(
         root(
             clue,
-            r"(?:CUDA error: |Cuda failure (?:\d+ )?')(?:system not yet initialized|"
-            r"all CUDA-capable devices are busy or unavailable)",
+            rf"{CUDA_SAYS}(?:system not yet initialized|all CUDA-capable devices are busy or unavailable)",
             "gpu_hardware",
             "the node's GPUs are not ready",
             "NVIDIA CUDA runtime: cudaErrorSystemNotReady, cudaErrorDevicesUnavailable",
             confidence="medium",
             hint="on this node the fabric manager does not run, or a process of another job holds a GPU: tell the site",
         )
-        for clue in ("rror", "Cuda failure")
+        for clue in ("system not yet initialized", "devices are busy")
+    ),
+    *(
+        root(
+            clue,
+            rf"No (?:CUDA|HIP) GPUs are available|{CUDA_SAYS}no (?:CUDA|ROCm)-capable device is detected",
+            "gpu_hardware",
+            "a GPU does not answer any more",
+            "rwth-i6/returnn#1486; NVIDIA CUDA runtime: cudaErrorNoDevice",
+        )
+        for clue in ("GPUs are available", "capable device is detected")
     ),
     root(
         "RmInitAdapter",
@@ -53,6 +62,33 @@ ACCELERATORS: tuple[Signature, ...] = (
             ("HW Exception by GPU", r"HW Exception by GPU node-\d+ .*reason ?: ?GPU Hang"),
             ("amdgpu", r"amdgpu: (?:.*uncorrectable hardware errors detected|GPU reset begin)"),
         )
+    ),
+    root(
+        "HSA_STATUS_ERROR",
+        r"HSA_STATUS_ERROR_(?:MEMORY_APERTURE_VIOLATION|MEMORY_FAULT|ILLEGAL_INSTRUCTION)",
+        "application_error",
+        "a kernel read memory it may not",
+        _ROCM,
+        confidence="medium",
+    ),
+    root(
+        "HSA_STATUS_ERROR",
+        r"HSA_STATUS_ERROR_EXCEPTION",
+        "gpu_hardware",
+        "a GPU failed without saying why: its hardware is a suspect",
+        _ROCM,
+        confidence="low",
+        hint="leave the node out if it comes a second time there",
+    ),
+    root(
+        "communicate with the NVIDIA driver",
+        r"NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver",
+        "gpu_hardware",
+        "the driver of the node's GPUs does not answer",
+        "NVIDIA nvidia-smi",
+        weight="symptom",
+        confidence="medium",
+        survivable=True,
     ),
     root(
         "nvml error",

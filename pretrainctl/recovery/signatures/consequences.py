@@ -5,7 +5,10 @@ from __future__ import annotations
 from pretrainctl.recovery.signatures.contract import Signature, echo, root
 from pretrainctl.recovery.signatures.program import TRAINER
 
-__all__ = ["CONSEQUENCES"]
+__all__ = ["CONSEQUENCES", "KILLED"]
+
+KILLED = "SIGKILL ended a task, and nobody says why"
+"""What srun's line means where it is the first bad one; below another it is what became of the others."""
 
 _SLURM = "SchedMD/slurm: slurmstepd and srun"
 _TORCH = "pytorch/pytorch: c10 and torch.distributed"
@@ -19,10 +22,55 @@ CONSEQUENCES: tuple[Signature, ...] = (
         r"NCCL error(?:| in: [^,]*)[:,] (?:remote process exited|unhandled system error)|nccl(?:Remote|System)Error",
         _NCCL,
     ),
+    *(
+        root(
+            clue,
+            pattern,
+            "unknown",
+            said,
+            _NCCL,
+            weight="error",
+            confidence="low",
+            hint="NCCL_DEBUG=WARN in the job's environment prints what it was",
+            survivable=True,
+        )
+        for clue, pattern, said in (
+            ("NCCL WARN", r"NCCL WARN (?:Cuda|HIP) failure", "NCCL met an error of the GPU's driver"),
+            (
+                "rror",
+                r"NCCL error.*unhandled cuda error|ncclUnhandledCudaError",
+                "NCCL met an error of CUDA, and does not say which",
+            ),
+            (
+                "rror",
+                r"NCCL error.*(?:invalid usage|invalid argument|internal error)|nccl(?:Invalid\w+|InternalError)",
+                "NCCL refuses what it is asked, and does not say why",
+            ),
+        )
+    ),
+    root(
+        "Fatal error in ",
+        r"\(rank (?P<rank>\d+) in comm \d+\): Fatal error in \w+: ",
+        "application_error",
+        "a call of MPI failed",
+        "pmodels/mpich: src/mpi/errhan/errutil.c",
+        weight="error",
+        confidence="low",
+        survivable=True,
+    ),
     echo("rror", r"NCCL communicator was aborted|ProcessGroup.* abort", _TORCH),
     root(
         "rror",
-        r"Ranks? (?P<rank>\d+)\b[\d, ]* failed to pass monitoredBarrier",
+        r"Ranks? (?P<rank>\d+(?:, ?\d+)*) failed to pass monitoredBarrier",
+        "collective_timeout",
+        "a rank did not come to where all were to meet",
+        "pytorch/pytorch: torch/csrc/distributed/c10d/ProcessGroupGloo.cpp",
+        weight="symptom",
+        confidence="medium",
+    ),
+    root(
+        "rror",
+        r"received errors while waiting for send/recv from rank (?P<rank>\d+)",
         "collective_timeout",
         "a rank did not come to where all were to meet",
         "pytorch/pytorch: torch/csrc/distributed/c10d/ProcessGroupGloo.cpp",
@@ -30,11 +78,25 @@ CONSEQUENCES: tuple[Signature, ...] = (
         confidence="medium",
     ),
     echo("rror", r"Connection (?:reset|closed|refused|timed out)|Broken pipe|gloo/transport/tcp", "errno(3), gloo"),
-    echo("rror", r"No route to host|Socket recv failed|Rendezvous(?:Connection|Closed|Timeout)Error", _TORCH),
-    echo(
+    root(
         "rror",
-        r"failed to send a keep-alive heartbeat|torch\.distributed\.elastic|ChildFailedError|SignalException",
-        _TORCH,
+        r"RendezvousTimeoutError\b",
+        "collective_timeout",
+        "not all nodes came to the start",
+        "pytorch/pytorch: torch/distributed/elastic/rendezvous/dynamic_rendezvous.py",
+        weight="symptom",
+        confidence="medium",
+        hint="look for the nodes that never started: their logs end early, or their node hangs",
+        survivable=True,
+    ),
+    echo("rror", r"No route to host|Rendezvous(?:Connection|Closed)Error", _TORCH),
+    *(
+        echo(
+            clue,
+            r"failed to send a keep-alive heartbeat|torch\.distributed\.elastic|ChildFailedError|SignalException",
+            _TORCH,
+        )
+        for clue in ("rror", "SignalException")
     ),
     echo("CANCELLED", r"DUE TO TASK FAILURE|DUE TO JOB REQUEUE", _SLURM),
     root(
@@ -66,7 +128,17 @@ CONSEQUENCES: tuple[Signature, ...] = (
         weight="error",
         confidence="medium",
     ),
-    echo("rror", r"error: \S+: tasks? [\d,-]+: (?:Terminated|Killed|Exited|Aborted|Segmentation|Bus error)", _SLURM),
+    root(
+        "rror",
+        rf"error: {_NODE}: tasks? (?P<rank>[\d,-]+): Killed",
+        "unknown",
+        KILLED,
+        _SLURM,
+        weight="echo",
+        confidence="low",
+        hint="most often the node's memory ran out: see `sacct -j JOB -o JobID,State,MaxRSS`, or ask the site",
+    ),
+    echo("rror", r"error: \S+: tasks? [\d,-]+: (?:Terminated|Exited|Aborted|Segmentation|Bus error)", _SLURM),
     *(
         root(
             clue,
@@ -86,13 +158,13 @@ CONSEQUENCES: tuple[Signature, ...] = (
                 "a /dev/shm that is full, or a file that was cut while it was mapped, looks like this",
             ),
             ("core dumped", r"(?:Segmentation fault|Floating point exception)\s+\(core dumped\)", "GNU bash", ""),
-            (
-                "noticed that process rank",
-                r"process rank (?P<rank>\d+) .*on node (?P<node>\S+) exited on signal (?:4|7|8|11)\b",
-                "open-mpi/ompi: orte/tools/orterun/help-orterun.txt",
-                "",
-            ),
         )
+    ),
+    echo("exitcode", r"\bexitcode *: -(?:6|15)\b", "pytorch/pytorch: torch/distributed/elastic"),
+    echo(
+        "exits with return code",
+        r"exits with return code = -?[1-9]",
+        "deepspeedai/DeepSpeed: launcher/launch.py",
     ),
     echo("core dumped", r"\bAborted\s+\(core dumped\)", "GNU bash"),
     echo("KeyboardInterrupt", r"^(?:\S+: ?)*KeyboardInterrupt\s*$", "CPython: the last line of a traceback"),

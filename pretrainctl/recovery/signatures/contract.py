@@ -6,10 +6,15 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Confidence", "Signature", "Weight", "echo", "root"]
+__all__ = ["CUDA_SAYS", "Confidence", "Signature", "Weight", "echo", "root"]
 
 Weight = Literal["root", "symptom", "error", "echo"]
 Confidence = Literal["high", "medium", "low"]
+CUDA_SAYS = (
+    r"(?:(?:CUDA|HIP) (?:runtime |driver )?[Ee]rror: |(?:Cuda|HIP) failure (?:\d+ )?'|Triton Error \[\w+\]: |"
+    r"\b(?:CUDA_ERROR|cudaError|hipError)\w+: |cudaGetDeviceCount\(\).* Error \d+: )"
+)
+"""What stands before the text of an error of CUDA or HIP: in PyTorch, NCCL, RCCL, Triton, XLA, CuPy and others."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,6 +25,7 @@ class Signature:
     counts only before the first step (later the same words mean something else). `lasting`: it stays so until a
     person acts, whatever the class's own policy is. `at_least`: lines that it takes. `hint`: what to do, where that
     is more than the class's own. `survivable`: a script often goes on after it, so any error or symptom explains more.
+    `if_alone`: the class where one node of several says so, which is a fault of that node.
     A clue is plain words: whole logs are searched for the clues before anything else.
     """
 
@@ -35,6 +41,7 @@ class Signature:
     at_least: int = 1
     hint: str = ""
     survivable: bool = False
+    if_alone: str = ""
 
 
 def root(  # noqa: PLR0913 - a row of the table
@@ -51,6 +58,7 @@ def root(  # noqa: PLR0913 - a row of the table
     at_least: int = 1,
     hint: str = "",
     survivable: bool = False,
+    if_alone: str = "",
 ) -> Signature:
     """An entry that may tell the cause; `pattern` is a regular expression."""
     return Signature(
@@ -66,6 +74,7 @@ def root(  # noqa: PLR0913 - a row of the table
         at_least,
         hint,
         survivable,
+        if_alone,
     )
 
 

@@ -10,7 +10,11 @@ __all__ = ["Lookup", "shape_of"]
 
 _MOST_SHAPES = 4096
 _DIGITS = dict.fromkeys(map(ord, "0123456789"))
-_ERRNO = re.compile(r"rrno\D{0,8}(\d+)")
+_TELLING = re.compile(
+    r"(?:rrno\D{0,8}|exitcode *: -|return code = -?|[Ss]ignal |SIGNAL: |NCCL Error |'loss': '?)(\d+)|\b(429)\b"
+)
+_TELL = ("rrno", "exitcode", "return code", "ignal ", "SIGNAL", "NCCL Error", "uota", "'loss'")
+"""What stands before numbers that tell what a line means: errors of the system, exit statuses, signals."""
 
 _SAME = {(one.pattern.pattern, one.failure_class, one.meaning): one for one in reversed(SIGNATURES)}
 """The first of the entries that differ only in their clue."""
@@ -21,7 +25,7 @@ def shape_of(raw: str) -> str:
     if "Xid" in raw:
         return raw
     shape = raw.translate(_DIGITS)
-    return f"{shape} {_ERRNO.findall(raw)}" if "rrno" in raw else shape
+    return f"{shape} {_TELLING.findall(raw)}" if any(word in raw for word in _TELL) else shape
 
 
 class Lookup:

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from pretrainctl.recovery.signatures.contract import Signature, root
+from pretrainctl.recovery.signatures.contract import CUDA_SAYS, Signature, root
+from pretrainctl.recovery.signatures.network import PEER
 
-__all__ = ["MACHINE"]
+__all__ = ["MACHINE", "NOT_WRITTEN"]
+
+NOT_WRITTEN = "a file could not be written"
+"""What entries mean that do not say why: a full file system or quota does, wherever it is told."""
 
 _SLURM = "SchedMD/slurm: slurmstepd and srun"
 _ERRNO = "errno(3), as Python prints it"
 _GO = "errno(3), as Go prints it: apptainer, container runtimes"
 _TORCH = "pytorch/pytorch: c10 and torch.distributed"
 _NCCL = "NVIDIA/nccl: src/transport/net_ib.cc, src/misc/ibvwrap.cc; NVIDIA/nccl#905"
-_WRITER = "pytorch/pytorch: caffe2/serialize/inline_container.cc"
+_WRITER = "pytorch/pytorch: caffe2/serialize/inline_container.cc; numpy, safetensors, GNU libstdc++"
 _NODE = r"(?P<node>[\w.-]+)"
 _NODES = r"(?P<node>[\w.-]+(?:\[[\d,-]+\])?(?:,[\w.-]+(?:\[[\d,-]+\])?)*)"
 _SHM = "fewer loader workers, or a larger /dev/shm on the node or in the container"
+_CHECK = (
+    "the lines `Assertion ... failed` above it say which check: srcIndex, or an index out of bounds, is most often a "
+    "token beyond the vocabulary of the model, `t < n_classes` a label beyond it"
+)
 _SPACE = "see which file system it is: home, scratch, or /tmp of one node"
 
 MACHINE: tuple[Signature, ...] = (
@@ -56,6 +64,13 @@ MACHINE: tuple[Signature, ...] = (
         "the host's memory ran out",
         _SLURM,
     ),
+    root(
+        "emory",
+        r"killed due to the node running low on memory",
+        "host_oom",
+        "the host's memory ran out",
+        "ray-project/ray: OutOfMemoryError",
+    ),
     root("emory", r"Memory cgroup out of memory", "host_oom", "the host's memory ran out", "Linux: mm/oom_kill.c"),
     root(
         "rror",
@@ -85,34 +100,29 @@ MACHINE: tuple[Signature, ...] = (
         for word, kind in (("OUT_OF_ME", "host_oom"), ("NODE_FAIL", "node_failure"), ("BOOT_FAIL", "boot_failure"))
     ),
     # GPUs
-    root(
-        "rror",
-        r"(?:Cuda failure (?:\d+ )?')?uncorrectable (?:NVLink|ECC) error|"
-        r"CUDA error: (?:hardware stack|unrecoverable)|CUBLAS_STATUS_ECC",
-        "gpu_hardware",
-        "a GPU's memory or link is broken",
-        "NVIDIA CUDA runtime: cudaErrorECCUncorrectable, cudaErrorNvlinkUncorrectable",
-    ),
-    root(
-        "rror",
-        r"No CUDA GPUs are available",
-        "gpu_hardware",
-        "a GPU does not answer any more",
-        "rwth-i6/returnn#1486",
+    *(
+        root(
+            clue,
+            rf"(?:{CUDA_SAYS})?(?:uncorrectable (?:NVLink|ECC) error|hardware stack error|"
+            r"Invalid access of peer GPU memory over nvlink or a hardware error)",
+            "gpu_hardware",
+            "a GPU's memory or link is broken",
+            "NVIDIA CUDA runtime: cudaErrorECCUncorrectable, cudaErrorNvlinkUncorrectable, cudaErrorContained",
+        )
+        for clue in ("uncorrectable ", "hardware stack error", "access of peer GPU memory")
     ),
     *(
         root(
             clue,
-            r"(?:CUDA error: |Cuda failure (?:\d+ )?')(?:unknown error|unspecified launch failure|"
-            r"the launch timed out)|CUDA driver error: unknown error|CUDA unknown error - this may be due to|"
-            r"CUDAError: unknown error",
+            rf"{CUDA_SAYS}(?:unknown error|unspecified launch failure|the launch timed out)|"
+            r"CUDA unknown error - this may be due to|CUDAError: unknown error",
             "gpu_hardware",
             "a GPU failed without saying why: its hardware is a suspect",
             _TORCH,
             confidence="low",
             hint="leave the node out if it comes a second time there",
         )
-        for clue in ("rror", "Cuda failure")
+        for clue in ("unknown error", "unspecified launch failure", "the launch timed out")
     ),
     root(
         "emory",
@@ -125,22 +135,45 @@ MACHINE: tuple[Signature, ...] = (
     *(
         root(
             clue,
-            r"(?:CUDA error: |Cuda failure (?:\d+ )?')(?:an illegal (?:memory access|instruction)|device-side assert|"
-            r"misaligned address|invalid program counter)",
+            rf"{CUDA_SAYS}(?:an illegal (?:memory access|instruction)|misaligned address|invalid program counter)",
             "application_error",
             "a kernel read memory it may not",
             f"{_TORCH}; NVIDIA/nccl: src/include/checks.h",
             confidence="medium",
         )
-        for clue in ("rror", "Cuda failure")
+        for clue in ("an illegal ", "misaligned address", "invalid program counter")
     ),
     root(
-        "emory",
-        r"(?:CUDA|HIP) out of memory|torch\.(?:cuda\.)?OutOfMemoryError|CUDA (?:driver )?error: out of memory|"
-        r"CUBLAS_STATUS_ALLOC_FAILED|HSA_STATUS_ERROR_OUT_OF_RESOURCES",
-        "gpu_oom",
-        "the GPU's memory ran out",
+        "side assert",
+        rf"{CUDA_SAYS}device-side assert",
+        "application_error",
+        "a check in a kernel failed",
         _TORCH,
+        confidence="medium",
+        hint=_CHECK,
+    ),
+    root(
+        "Assertion `",
+        r"block: \[[\d, ]+\], thread: \[[\d, ]+\] Assertion `.* failed",
+        "application_error",
+        "a check in a kernel failed",
+        "pytorch/pytorch: CUDA_KERNEL_ASSERT, as the CUDA runtime prints it",
+        weight="symptom",
+        confidence="medium",
+        hint=_CHECK,
+        survivable=True,
+    ),
+    *(
+        root(
+            clue,
+            r"(?:CUDA|HIP) out of memory|torch\.(?:cuda\.)?OutOfMemoryError|CUDA (?:driver )?error: out of memory|"
+            r"(?:CUBLAS|CUDNN|CUSPARSE|CUSOLVER)_STATUS_ALLOC_FAILED|CUFFT_ALLOC_FAILED|"
+            r"HSA_STATUS_ERROR_OUT_OF_RESOURCES|cudaErrorMemoryAllocation|cudaMalloc failed",
+            "gpu_oom",
+            "the GPU's memory ran out",
+            f"{_TORCH}; NVIDIA cuBLAS, cuDNN; ROCm: ROCR-Runtime",
+        )
+        for clue in ("emory", "ALLOC_FAILED", "OUT_OF_RESOURCES", "cudaMalloc failed")
     ),
     # network
     root(
@@ -152,12 +185,13 @@ MACHINE: tuple[Signature, ...] = (
     ),
     root(
         "NCCL WARN",
-        r"Got completion from peer \S+ with (?:error|status)[ =]",
+        r"Got completion from peer (?:(?P<node>[A-Za-z][\w.-]*)(?=<)|\S+)\S* with (?:error|status)[ =]",
         "fabric",
         "a transfer between nodes failed",
         _NCCL,
         weight="symptom",
-        confidence="medium",
+        confidence="low",
+        hint=PEER,
     ),
     root(
         "UCX",
@@ -190,29 +224,38 @@ MACHINE: tuple[Signature, ...] = (
         hint=_SPACE,
     ),
     root("rror", r"\[Errno 28\]", "filesystem", "a file system is full", _ERRNO, lasting=True, hint=_SPACE),
-    root(
-        "quota",
-        r"[Dd]isk quota exceeded|(?<!API )(?<!rate )(?<!\bRate )[Qq]uota exceeded(?!.*\b429\b)",
-        "quota",
-        "a quota is used up",
-        _ERRNO,
+    *(
+        root(
+            clue,
+            r"[Dd]isk quota exceeded|(?<!API )(?<!rate )(?<!\bRate )[Qq]uota exceeded(?!.*\b429\b)",
+            "quota",
+            "a quota is used up",
+            _ERRNO,
+        )
+        for clue in ("quota", "Quota exceeded")
     ),
     root("rror", r"\[Errno 122\]", "quota", "a quota is used up", _ERRNO),
     root("emory", r"Cannot allocate memory", "host_oom", "the host's memory ran out", _ERRNO, confidence="medium"),
-    root(
-        "rror",
-        r"\bMemoryError\b|DefaultCPUAllocator: (?:can't|not enough)",
-        "host_oom",
-        "the host's memory ran out",
-        "CPython, pytorch/pytorch: c10/core/impl/alloc_cpu.cpp",
+    *(
+        root(
+            clue,
+            r"\bMemoryError\b|DefaultCPUAllocator: (?:can't|not enough)",
+            "host_oom",
+            "the host's memory ran out",
+            "CPython, pytorch/pytorch: c10/core/impl/alloc_cpu.cpp",
+        )
+        for clue in ("rror", "DefaultCPUAllocator")
     ),
-    root(
-        "rror",
-        r"\[Errno 24\]|Too many open files",
-        "environment",
-        "too many files are open at once",
-        _ERRNO,
-        hint="raise the limit (`ulimit -n`), or use fewer loader workers",
+    *(
+        root(
+            clue,
+            r"\[Errno 24\]|Too many open files",
+            "environment",
+            "too many files are open at once",
+            _ERRNO,
+            hint="raise the limit (`ulimit -n`), or use fewer loader workers",
+        )
+        for clue in ("rror", "Too many open files")
     ),
     root(
         "rror",
@@ -231,34 +274,43 @@ MACHINE: tuple[Signature, ...] = (
         _ERRNO,
         hint="see who changed the path, or whether its file system answers",
     ),
-    root(
-        "rror",
-        r"\[Errno 30\]|Read-only file system",
-        "filesystem",
-        "a file system is read-only",
-        _ERRNO,
-        hint="leave the node out if it is the only one that says so",
+    *(
+        root(
+            clue,
+            r"\[Errno 30\]|: Read-only file system\b",
+            "filesystem",
+            "a file system is read-only",
+            _ERRNO,
+            hint="leave the node out if it is the only one that says so",
+        )
+        for clue in ("rror", "only file system")
     ),
-    root(
-        "rror",
-        r"\[Errno (?:5|11|107|108|110|116|121)\] |Stale file handle|Input/output error|"
-        r"Transport endpoint is not connected|Remote I/O error",
-        "filesystem",
-        "a file system did not answer",
-        _ERRNO,
+    *(
+        root(
+            clue,
+            r"\[Errno (?:5|11|107|108|110|116|121)\] |Stale file handle|Input/output error|"
+            r"Transport endpoint is not connected|Cannot send after transport endpoint shutdown|Remote I/O error",
+            "filesystem",
+            "a file system did not answer",
+            f"{_ERRNO}, and shells and coreutils of the same",
+        )
+        for clue in ("rror", "ransport endpoint")
     ),
     root(
         "could not be written",
         r"error: \S.* could not be written: ",
         "filesystem",
-        "a file could not be written",
+        NOT_WRITTEN,
         "pretrainctl: trainer/checkpoint.py",
     ),
     *(
-        root(clue, pattern, "filesystem", "a file could not be written", _WRITER)
+        root(clue, pattern, "filesystem", NOT_WRITTEN, _WRITER)
         for clue, pattern in (
             ("PytorchStreamWriter", r"PytorchStreamWriter failed writing"),
-            ("unexpected pos", r"RuntimeError: .*unexpected pos \d+ vs \d+"),
+            ("unexpected pos", r"inline_container\.cc.*unexpected pos \d+ vs \d+"),
+            ("iostream error", r"\b(?:basic_ios::clear|ios_base::clear|RuntimeError)\b.*: iostream error"),
+            ("requested and", r"OSError: \d+ requested and \d+ written"),
+            ("rror", r"SafetensorError: Error while serializing"),
         )
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pretrainctl.recovery.signatures.contract import Signature, echo, root
 
-__all__ = ["NETWORK"]
+__all__ = ["NETWORK", "PEER"]
 
 _UCX = "openucx/ucx: ib_mlx5_log.c"
 _SHM_FULL = "openucx/ucx#1037, openucx/ucx#9347"
@@ -12,6 +12,10 @@ _CXI = "ofiwg/libfabric: prov/cxi"
 _NCCL = "NVIDIA/nccl: src/misc/ibvwrap.cc, src/misc/socket.cc, src/transport/nvls.cc"
 _TORCH = "pytorch/pytorch: torch/csrc/distributed/c10d"
 _SHM = "fewer loader workers, or a larger /dev/shm on the node or in the container"
+PEER = (
+    "who prints it may be sound, and the peer gone: see first whether the node at the other end is up and which of its "
+    "ranks ended"
+)
 _BETWEEN = "a transfer between nodes failed"
 
 NETWORK: tuple[Signature, ...] = (
@@ -24,13 +28,52 @@ NETWORK: tuple[Signature, ...] = (
         hint=_SHM,
     ),
     root(
+        "UCX",
+        r"UCX +ERROR .*failed to register .*Cannot allocate memory",
+        "environment",
+        "memory cannot be locked for the network",
+        "openucx/ucx: src/uct/ib/base/ib_md.c",
+        hint="the job needs `ulimit -l unlimited`; ask the site",
+    ),
+    root(
+        "UCX",
+        r"UCX +ERROR .*(?:completion with error|timed out)",
+        "fabric",
+        _BETWEEN,
+        "openucx/ucx: src/uct/ib",
+        weight="symptom",
+        confidence="low",
+        hint=PEER,
+    ),
+    root(
         "retry count exceeded",
         r"(?i)\b(?:transport|receiver[- ]not[- ]ready|rnr)[ -]retry count exceeded",
         "fabric",
         _BETWEEN,
         _UCX,
         weight="symptom",
-        confidence="medium",
+        confidence="low",
+        hint=PEER,
+    ),
+    root(
+        "UNDELIVERABLE",
+        r"\bPTL_UNDELIVERABLE\b|OFI poll failed .*UNDELIVERABLE",
+        "fabric",
+        _BETWEEN,
+        _CXI,
+        weight="symptom",
+        confidence="low",
+        hint=PEER,
+    ),
+    root(
+        "error polling",
+        r"from \S+ to: (?P<node>[\w.-]+) error polling \w+ CQ with status ",
+        "fabric",
+        _BETWEEN,
+        "open-mpi/ompi: opal/mca/btl/openib/btl_openib_component.c",
+        weight="symptom",
+        confidence="low",
+        hint=PEER,
     ),
     root(
         "NET/OFI",
@@ -69,6 +112,7 @@ NETWORK: tuple[Signature, ...] = (
         _NCCL,
         confidence="medium",
         hint="NCCL_NVLS_ENABLE=0 goes on without it; tell the site, whose fabric manager may not run",
+        if_alone="gpu_hardware",
     ),
     root(
         "FI_CXI_RX_MATCH_MODE",
@@ -125,7 +169,7 @@ NETWORK: tuple[Signature, ...] = (
     *(
         echo(clue, pattern, source)
         for clue, pattern, source in (
-            ("got 0 bytes", r"[Ff]ailed to recv, got 0 bytes", f"{_TORCH}/Utils.hpp"),
+            ("ailed to recv, got", r"[Ff]ailed to recv, got \d+ bytes", f"{_TORCH}/Utils.hpp"),
             ("recvValue failed", r"recvValue failed on SocketImpl", f"{_TORCH}/TCPStore.cpp"),
             ("NCCL operations have failed", r"Some NCCL operations have failed or timed out", _TORCH),
             ("rror", r"NCCL Error [26]: |NCCL communicator encountered error set by ProcessGroupNCCL", _TORCH),

@@ -19,12 +19,12 @@ _BAD_SETTING = (
     r"do not divide heads|above the model's context|are not two$|must be 1 or more"
 )
 """How its errors of settings and data end; those of checkpoints, files and space are told by their own words."""
-_NAN = (": nan", ": NAN", "=nan")
+_NAN = (": nan", ": NAN", ": NaN", "=nan", "=NaN", "= nan", "oss nan", "oss NaN")
 _NO_NUMBER = (
-    *(*_NAN, "  nan", "= nan", ":nan", "'nan'", ": NaN", "=NaN", "= NaN"),
+    *(*_NAN, "  nan", ":nan", "'nan'", "= NaN"),
     *("  inf", ": inf", ": Inf", ": INF", "=inf", "=Inf", "= inf"),
     *(":NaN", ":NAN", "= NAN", "=NAN", ":inf", ":Inf", "= Inf"),
-    *("oss nan", "oss NaN", "oss NAN", "oss inf", "oss Inf"),
+    *("oss NAN", "oss inf", "oss Inf"),
 )
 _SAID = (
     *("oss is nan", "oss is NaN", "oss is NAN", "oss is inf", "oss is Inf", "oss is non"),
@@ -77,7 +77,7 @@ PROGRAM: tuple[Signature, ...] = (
     *(
         root(
             clue,
-            rf"(?i){LOSS}['\"]?(?:: | ?= ?)nan\b.*\bgrad[ _]norm['\"]?(?:: | ?= ?)nan\b",
+            rf"(?i){LOSS}['\"]?(?:: | ?= ?| )nan\b.*\bgrad[ _]norm['\"]?(?:: | ?= ?| )nan\b",
             "divergence",
             LOSS_IS_NAN[1],
             "NVIDIA/Megatron-LM, Hugging Face Trainer: their step lines",
@@ -130,12 +130,15 @@ PROGRAM: tuple[Signature, ...] = (
         "files of the checkpoint are missing",
         _DEEPSPEED,
     ),
-    root(
-        "rror",
-        r"PytorchStreamReader failed|failed finding central directory|checkpoint .*(?:truncated|corrupt)",
-        "checkpoint_incomplete",
-        "a shard of the checkpoint is torn",
-        "pytorch/pytorch: caffe2/serialize/inline_container.cc",
+    *(
+        root(
+            clue,
+            r"PytorchStreamReader failed|failed finding central directory|checkpoint .*(?:truncated|corrupt)",
+            "checkpoint_incomplete",
+            "a shard of the checkpoint is torn",
+            "pytorch/pytorch: caffe2/serialize/inline_container.cc",
+        )
+        for clue in ("rror", "PytorchStreamReader")
     ),
     root(
         "rror",
@@ -146,6 +149,13 @@ PROGRAM: tuple[Signature, ...] = (
     ),
     # the start
     root("rror", r"EADDRINUSE|[Aa]ddress already in use", "port_in_use", "the port was in use", _TORCH),
+    *(
+        # in brackets stands what PyTorch tries first, and may go on without
+        root(
+            clue, r"EADDRINUSE|(?<!errno: 98 - )[Aa]ddress already in use", "port_in_use", "the port was in use", _TORCH
+        )
+        for clue in ("EADDRINUSE", "ddress already in use")
+    ),
     root(
         "rror",
         r"ModuleNotFoundError:|ImportError:|error while loading shared libraries",
@@ -162,20 +172,32 @@ PROGRAM: tuple[Signature, ...] = (
         "GNU bash, glibc, container runtimes",
         start_only=True,
     ),
+    root("rror", r"no kernel image is available", "environment", "the driver does not fit the program", _TORCH),
     root(
         "rror",
-        r"driver version is insufficient|NVIDIA driver on your system is too old|no kernel image is available|"
-        r"Found no NVIDIA driver",
+        r"driver version is insufficient|NVIDIA driver on your system is too old|Found no NVIDIA driver|"
+        r"system has unsupported display driver|forward compatibility was attempted on non supported HW",
         "environment",
         "the driver does not fit the program",
-        _TORCH,
+        f"{_TORCH}; NVIDIA CUDA runtime: cudaErrorSystemDriverMismatch, cudaErrorCompatNotSupportedOnDevice",
+        if_alone="gpu_hardware",
     ),
     root(
-        "NVML",
-        r"Failed to initialize NVML: Driver/library version mismatch",
+        "rror",
+        r"NVML_SUCCESS == .*INTERNAL ASSERT FAILED",
+        "environment",
+        "the driver of the node's GPUs does not answer",
+        "pytorch/pytorch: c10/cuda/CUDACachingAllocator.cpp",
+        confidence="medium",
+        if_alone="gpu_hardware",
+    ),
+    root(
+        "version mismatch",
+        r"(?i)\bnvml.*Driver/library version mismatch",
         "environment",
         "the driver was changed under the node's feet",
         "NVIDIA nvidia-smi",
+        if_alone="gpu_hardware",
     ),
     root(
         "rror",

@@ -32,6 +32,17 @@ STORAGE: tuple[Signature, ...] = (
         survivable=True,
     ),
     root(
+        "Lustre",
+        r"Lustre(?:Error)?: .*(?:Request sent has (?:timed out|failed)|operation \w+ to node \S+ failed: rc = -)",
+        "filesystem",
+        "a file server is away",
+        "lustre-release: lustre/ptlrpc/client.c",
+        weight="symptom",
+        confidence="medium",
+        survivable=True,
+    ),
+    root("Disk failure", r"Disk failure\. +Volume \S+", "filesystem", "a disk of GPFS is away", _GPFS),
+    root(
         "not responding",
         r"nfs: server \S+ not responding",
         "filesystem",

@@ -161,19 +161,21 @@ SURROUNDINGS: tuple[Signature, ...] = (
         _SLURM,
     ),
     # no internet
-    root(
-        "rror",
-        _CALM
-        + r"(?=.*(?:Max retries exceeded with url|couldn't connect to '?https?:|Failed to establish a new connection|"
-        r"NameResolutionError|<urlopen error|Couldn't reach '|Can't load \w+ for '|"
-        r"cannot find the requested files in|LocalEntryNotFoundError: |"
-        r"OfflineModeIsEnabled: |outgoing traffic has been disabled))",
-        "environment",
-        "something is to be downloaded, and cannot be",
-        _HUB,
-        weight="symptom",
-        start_only=True,
-        hint=_OFFLINE,
+    *(
+        root(
+            clue,
+            _CALM + r"(?=.*(?:Max retries exceeded with url|couldn't connect to '?https?:|"
+            r"Failed to establish a new connection|NameResolutionError|<urlopen error|Couldn't reach '|"
+            r"Can't load \w+ for '|cannot find the requested files in|LocalEntryNotFoundError: |"
+            r"OfflineModeIsEnabled: |outgoing traffic has been disabled))",
+            "environment",
+            "something is to be downloaded, and cannot be",
+            _HUB,
+            weight="symptom",
+            start_only=True,
+            hint=_OFFLINE,
+        )
+        for clue in ("rror", "OfflineModeIsEnabled")
     ),
     *(
         root(
@@ -230,6 +232,16 @@ SURROUNDINGS: tuple[Signature, ...] = (
         hint="look for the ranks that never started: their logs end early, or their node hangs",
     ),
     root(
+        "store based barrier",
+        r"Timed out initializing process group in store based barrier on rank",
+        "collective_timeout",
+        "not all ranks came to the start",
+        "pytorch/pytorch: torch/distributed/distributed_c10d.py",
+        weight="symptom",
+        confidence="medium",
+        hint="look for the ranks that never started: their logs end early, or their node hangs",
+    ),
+    root(
         "client socket has timed out",
         r"client socket has timed out after \d+ ?m?s while trying to connect",
         "collective_timeout",
@@ -243,7 +255,7 @@ SURROUNDINGS: tuple[Signature, ...] = (
     root("emory", r"Cuda failure (?:\d+ )?'out of memory'", "gpu_oom", "the GPU's memory ran out", _NCCL),
     root(
         "NCCL WARN",
-        r"(?:no socket interface found|Error: network \S+ not found|Mismatched NCCL version detected|"
+        r"(?:no socket interface found|Error: network [\w ]+ not found|Mismatched NCCL version detected|"
         r"Cuda failure (?:\d+ )?'(?:CUDA driver version|no kernel image|invalid device function))",
         "environment",
         "NCCL does not fit the machine",
@@ -251,7 +263,7 @@ SURROUNDINGS: tuple[Signature, ...] = (
         hint="compare NCCL_SOCKET_IFNAME, NCCL_NET and the version of NCCL on all nodes",
     ),
     root(
-        "NCCL WARN",
+        "Duplicate GPU detected",
         r"Duplicate GPU detected",
         "config",
         "two ranks use the same GPU",

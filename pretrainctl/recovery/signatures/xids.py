@@ -4,8 +4,9 @@ Source of what each number means: NVIDIA, "Xid Errors" (docs.nvidia.com/deploy/x
 at once is there IGNORE for 43, 63 (rows remapped or pages retired: recorded) and 92 (many single-bit errors, which are
 corrected); 154 only sums up another Xid, and where it asks to drain first, what runs goes on; 61 is a warning of old
 drivers; after 64 (a row that could not be put aside) the GPU is to be reset, but no program has ended by it. All these
-weigh less than any error of the program. 13, 31 and 69 are mostly the program's own fault. What is left ends the
-program, or needs a reset of the GPU or its node.
+weigh less than any error of the program; so do an NVLink error that calls itself Nonfatal (144 to 150), and a number
+that is not named here. 93, 121 and a 154 that takes a reset back tell of nothing. 13, 31 and 69 are mostly the
+program's own fault. What is left ends the program, or needs a reset of the GPU or its node.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ XIDS: tuple[Signature, ...] = (
     ),
     root(
         "Xid",
-        r"\bXid \([^)]*\): (?:14[4-9]|150), (?!.*\bNonfatal\b)",
+        r"\bXid \([^)]*\): (?:14[4-9]|150)\b(?!.*\bNonfatal\b)",
         "gpu_hardware",
         "the driver reports a broken NVLink of a GPU",
         _SEEN,
@@ -61,7 +62,7 @@ XIDS: tuple[Signature, ...] = (
     ),
     root(
         "Xid",
-        r"\bXid \([^)]*\): (?:61|63|92|154\b.* to 0x[34])\b",
+        r"\bXid \([^)]*\): (?:61|63|92|(?:14[4-9]|150)\b.*\bNonfatal|154\b.* to 0x[34])\b",
         "gpu_hardware",
         "the driver noted what a GPU mended by itself, which ends no program",
         _CATALOG,
@@ -71,4 +72,15 @@ XIDS: tuple[Signature, ...] = (
         survivable=True,
     ),
     echo("Xid", r"\bXid \([^)]*\): (?:43|45)\b", _SEEN),
+    root(
+        "Xid",
+        r"\bXid \([^)]*\): (?!(?:93|121|154)\b)\d+",
+        "unknown",
+        "the driver reports an Xid that says little by itself",
+        _CATALOG,
+        weight="error",
+        confidence="low",
+        hint="look its number up in NVIDIA's Xid catalog; tell the site if it comes again on this GPU",
+        survivable=True,
+    ),
 )

@@ -268,7 +268,7 @@ def test_in_a_run_what_was_survived_stops_nothing(chatter: str) -> None:
     found = diagnose(Evidence(failure=Failure(1, "gn001", 137, 0.0), log=log, last_step=14))
     assert (found.failure_class, found.ranks) == ("unknown", (1,))
     if log.findings():  # a command that is not found means nothing after the first step
-        assert any(fact.startswith("log (survived): ") for fact in found.evidence)
+        assert any(fact.startswith("log: (survived) ") for fact in found.evidence)
 
 
 def test_files_are_read_from_their_ends(tmp_path: Path) -> None:

@@ -230,7 +230,7 @@ KILLS = [
     ("srun: error: cn012: task 0: Out Of Memory", "host_oom", ("cn012",)),
     ("srun: error: cn013: task 2: Segmentation fault (core dumped)", "application_error", ("cn013",)),
     ("srun: error: cn014: tasks 8-15: Exited with exit code 1", "unknown", ()),
-    ("srun: error: cn015: task 3: Killed", "unknown", ()),
+    ("srun: error: cn015: task 3: Killed", "unknown", ("cn015",)),
 ]
 
 

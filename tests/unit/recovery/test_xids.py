@@ -18,12 +18,15 @@ MENDED = [
     "61, pid=99, 0cde(31c4) 00000000 00000000",
     "154, GPU recovery action changed from 0x0 (None) to 0x4 (Drain and Reset)",
     "154, GPU recovery action changed from 0x0 (None) to 0x3 (Drain P2P)",
+    "145, RLW_REMAP Nonfatal XC0 i0 Link 03 (0x00000100 0x00000000)",
+    "149, pid=12, name=python, NETIR_LINK_EVT Nonfatal XC1 i0 Link 11",
 ]
 NOT_MENDED = "64, pid=1234, name=python, Row Remapper: recording failure"
 FATAL = [
     (f"{number}, pid=1234, name=python, what it says", "gpu_hardware")
     for number in (32, 46, 48, 62, 74, 79, 94, 95, 109, 110, 119, 120, 136, 140, 143, 158, 167, 171, 172)
 ] + [
+    ("145", "gpu_hardware"),
     ("145, RLW_REMAP Fatal XC1 i0 Link 03 (0x00000040 0x00000000)", "gpu_hardware"),
     ("154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)", "gpu_hardware"),
     ("154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)", "gpu_hardware"),
@@ -31,7 +34,6 @@ FATAL = [
 ]
 NOTHING = [
     "121, pid=99, name=python, Corrected C2C error",
-    "145, RLW_REMAP Nonfatal XC0 i0 Link 03 (0x00000100 0x00000000)",
     "154, GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)",
     "93, Non-fatal violation of provisioned InfoROM wear limit",
 ]
@@ -79,13 +81,23 @@ def test_what_ends_a_program_explains_its_error(said: str, kind: str, tmp_path: 
     assert found.confidence != "low"
 
 
+@pytest.mark.parametrize("number", [8, 38, 60, 137, 999])
+def test_a_number_that_is_not_known_is_told_and_explains_no_more(number: int, tmp_path: Path) -> None:
+    found = doctor(tmp_path, f"Nov 30 10:00:00 {driver(str(number))}, pid=12, Ch 0000000b")
+    assert (found.failure_class, found.nodes, found.confidence) == ("unknown", ("gn003",), "low")
+    assert f"): {number}," in found.message
+    assert doctor(tmp_path, driver(f"{number}, Ch 0000000b"), ERROR).failure_class == "application_error"
+
+
 @pytest.mark.parametrize("said", NOTHING)
 def test_what_means_nothing(said: str) -> None:
     assert find_cause([driver(said)], stepped=True) is None
 
 
 def test_each_entry_is_hit_by_a_case() -> None:
-    lines = [driver(said) for said in (*MENDED, NOT_MENDED, *(said for said, _ in FATAL), "45, Ch 1", "43, Ch 1")]
+    lines = [
+        driver(said) for said in (*MENDED, NOT_MENDED, *(said for said, _ in FATAL), "45, Ch 1", "43, Ch 1", "8, Ch 1")
+    ]
     hit = {next((one for one in SIGNATURES if one.clue in line and one.pattern.search(line)), None) for line in lines}
     assert not [one.pattern.pattern for one in set(XIDS) - hit]
     assert all(one.source for one in XIDS)

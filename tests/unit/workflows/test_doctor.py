@@ -134,6 +134,21 @@ def test_the_root_cause_with_its_place_and_what_was_done(run: Run) -> None:
     assert examine_run("a", 1, 0).failure_class == "gpu_oom"
 
 
+def test_a_run_that_was_stopped_says_so_and_not_the_usual_course(run: Run) -> None:
+    run.attempt(1, 7)
+    for index in (0, 1):
+        run.restart(1, index, "KeyError: 'labels'", steps=0, failure=died())
+        run.ended(1, index, "application_error", "the program failed before its first step: KeyError: 'labels'")
+        action = "stop" if index else "restart_here"
+        run.event("decided", f"{action}: why", action=action)
+    run.leave(1, "stop", "application_error", "the same error twice in a row")
+    found = examine_run("a")
+    assert (found.failure_class, found.restart, found.action) == ("application_error", 1, "stop")
+    assert found.hint.endswith("it was stopped: `pretrainctl resume a` goes on")
+    first = examine_run("a", 1, 0)
+    assert (first.action, "resume" in first.hint) == ("restart_once", False)
+
+
 def test_a_run_without_a_failure(run: Run) -> None:
     run.attempt(1, 7)
     run.restart(1, 0, end=End("reached", 10, 10, None, "", 2.0))
@@ -400,7 +415,7 @@ def test_the_hint_follows_the_policy_in_force(run: Run) -> None:
     run.attempt(1, 7)
     run.restart(1, 0, "step 5")
     run.ended(1, 0, "hang", "no step for 600 s", nodes=["node02"], ranks=[1])
-    run.leave(1, "stop", "hang", "no step for 600 s")
+    run.leave(1, "hand_over", "hang", "no step for 600 s")
     assert (examine_run("a").action, examine_run("a").hint.count("leave a node out that comes twice")) == ("restart", 1)
     path = run.path / "bundle" / "launch.json"
     launch = json.loads(path.read_text())
@@ -481,7 +496,7 @@ def test_a_gate_that_found_no_checkpoint(run: Run) -> None:
     run.attempt(1, 7)
     run.leave(1, "stop", "checkpoint_incomplete", "no complete checkpoint, and there must be one")
     found = examine_run("a")
-    assert (found.failure_class, found.restart, found.action) == ("checkpoint_incomplete", None, "fall_back")
+    assert (found.failure_class, found.restart, found.action) == ("checkpoint_incomplete", None, "stop")
 
 
 def test_a_schedule_that_was_lost_at_the_resume(run: Run) -> None:

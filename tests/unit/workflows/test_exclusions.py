@@ -337,6 +337,29 @@ def test_people_exclude_report_and_forgive(run: RunFolder, cluster: str) -> None
     assert len(exclusions.list_of(run).read()[0]) == 4, "nothing is deleted"
 
 
+def test_a_report_has_no_consequence_and_no_line_of_another_node(run: RunFolder, cluster: str) -> None:
+    kept = (
+        "node n2: no beat for 20 s",
+        "first bad task: rank 0 on n2, status 1",
+        "log: a.log:7: n2 kernel: NVRM: Xid (PCI:0000:4e:00): 79, pid=1",
+    )
+    left_out = (
+        "log: a.log:9: (a consequence) srun: error: n2: task 0: Killed",
+        "log (a consequence): a.log:9: RuntimeError: Connection reset by peer",
+        "srun: error: n3: task 0: Killed",
+        "srun: error: n2: task 0: Killed",
+        "slurmstepd: error: *** STEP 7.0 ON n2 CANCELLED AT 2026-11-30T10:00:00 ***",
+        "srun: error: Node failure on n3",
+        "node n3: no beat for 20 s",
+        "first bad task: rank 0 on n3, status 137",
+    )
+    put(run, "n2", evidence=(*left_out, *kept))
+    text = nodes.report(["n2"], cluster)
+    assert [line for line in (*kept, *left_out) if f"| {line}" in text] == list(kept)
+    put(run, "n2", evidence=("srun: error: Node failure on n[1-3]",))
+    assert "| srun: error: Node failure on n[1-3]" in nodes.report(["n2"], cluster)
+
+
 def test_what_was_forgiven_stays_in_the_history(
     run: RunFolder, cluster: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,12 +9,14 @@ import os
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from pretrainctl.cli.main import main
 from pretrainctl.errors import InputError
+from pretrainctl.workflows import take_logs
 from pretrainctl.workflows.doctor import examine_logs
 
 OOM = "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 18.00 GiB.\n"
@@ -38,6 +40,49 @@ def test_a_pipe_is_read_to_its_end_and_named_as_it_was_given(tmp_path: Path) -> 
     assert found.failure_class == "gpu_oom"
     assert found.evidence[0].startswith(f"{fifo}:2: ")
     assert said == [f"reading {fifo} until its writer ends"]
+
+
+def test_a_pipe_that_nobody_writes_into_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(take_logs, "WRITER_WAIT", 0.1)
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with pytest.raises(InputError, match="nobody writes into"):
+        examine_logs([fifo])
+    monkeypatch.setattr(sys, "argv", ["pretrainctl", "doctor", "--log", str(fifo)])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 2
+    assert f"{fifo} is a pipe that nobody writes into" in capsys.readouterr().err
+
+
+def test_a_writer_that_is_slow_to_say_something_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(take_logs, "WRITER_WAIT", 0.1)
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+
+    def write() -> None:
+        with fifo.open("w") as file:
+            time.sleep(0.4)
+            file.write(OOM)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert examine_logs([fifo]).failure_class == "gpu_oom"
+    writer.join()
+
+
+def test_what_is_empty_is_said_to_be(log: Path, tmp_path: Path) -> None:
+    empty, other = tmp_path / "empty.out", tmp_path / "other.out"
+    empty.touch()
+    other.touch()
+    found = examine_logs([empty])
+    assert (found.failure_class, found.message) == ("unknown", f"{empty} is empty")
+    assert "where its output goes" in found.hint
+    assert examine_logs([empty, other]).message == "all 2 logs are empty"
+    beside = examine_logs([empty, log])
+    assert (beside.failure_class, beside.notes) == ("gpu_oom", (f"{empty} is empty",))
 
 
 def test_what_a_shell_passes_as_a_file(log: Path) -> None:
