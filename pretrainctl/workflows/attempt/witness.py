@@ -51,9 +51,9 @@ def witness(run_dir: Path, number: int, host: str, port: int, how: str, *, turn:
     """End the job of attempt `number` where its batch host, whose address is `host`:`port`, is really gone.
 
     Called on each node that looks out, of which each later one, by its `turn` from 0, only acts where those before it
-    did not. A loss is believed only where the attempt does not answer now, Slurm still says
-    that the job runs, and the run folder can be written: a file system that hangs silences a batch host too. Where the
-    attempt has ended, Slurm has the time that it takes to hear of it.
+    did not. A loss is believed only where the attempt does not answer now, Slurm still says that the job runs, and the
+    run folder can be written: a file system that hangs silences a batch host too. Where the attempt has ended, Slurm
+    has the time that it takes to hear of it.
     """
     me = os.environ.get("SLURMD_NODENAME", "")
     token = os.environ.get(TOKEN_VARIABLE, "")
@@ -105,7 +105,7 @@ def _runs_on(slurm: Slurm, record: AttemptRecord) -> bool:
 
 
 def _say(run_dir: Path, number: int, node: str, text: str) -> None:
-    """Into the attempt's folder: what goes to the srun of the beats is lost with the batch host."""
+    """Into the attempt's folder: what goes to an srun is lost where its node is."""
     line = f"{time.strftime('%Y-%m-%d %H:%M:%S')} witness on {node}: {text}"
     print(f"pretrainctl: {line}", file=sys.stderr, flush=True)
     with contextlib.suppress(OSError), (contract.attempt_dir(run_dir, number) / "witness.log").open("a") as log:

@@ -107,7 +107,7 @@ def test_a_host_that_is_back_after_a_cancel_that_failed_was_not_lost(
     monkeypatch.setattr(module, "RunFolder", lambda _path: run)
     monkeypatch.setattr(module, "Slurm", lambda: slurm)
     monkeypatch.setattr(module, "ask", lambda *_where, timeout: answers.pop() if answers else None)
-    module.witness(tmp_path, 1, "localhost", 1, "silent")
+    module.witness(tmp_path, 1, "localhost", 1, "silent", turn=0)
     assert slurm.cancelled == []
     kinds = [event.kind for event in ledger.read_events(tmp_path, 0)]
     assert kinds == ["batch_host_lost", "batch_host_back"][: 1 + refused]
