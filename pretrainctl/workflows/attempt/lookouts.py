@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import time
 from collections.abc import Sequence
 from typing import BinaryIO
@@ -23,6 +24,7 @@ _LOOKOUTS = 3
 """Nodes that look out: each later one only acts where the ones before it did not."""
 _AGAIN_AFTER = 10.0
 """Seconds between two starts."""
+_KILLED_WITHIN = 1.0
 _FAILURES = 3
 """Steps that may end on nodes that live: where a site lets no srun run on other nodes, each one does at once."""
 
@@ -57,6 +59,16 @@ class Lookouts:
         missing = min(_LOOKOUTS - len(looking), len(free))
         if missing > 0:
             self._start(_spread(free, missing), first_turn=len(looking))
+
+    def leave(self) -> None:
+        """Leave the steps to themselves: without an srun of ours they go on, and end with the job.
+
+        An srun that outlives the attempt may hang with a step on a dead node, take no message of Slurm's own processes
+        on the others, and so keep the job COMPLETING and the chained job waiting (seen on 22.05).
+        """
+        for child, _ in self._steps:
+            child.signal(signal.SIGKILL)
+            child.wait(_KILLED_WITHIN)
 
     def _start(self, nodes: tuple[str, ...], first_turn: int) -> None:
         launch, record, path = self.attempt.launch, self.attempt.record, self.attempt.run.path

@@ -199,6 +199,7 @@ class NodeWatch:
     def stop(self) -> None:
         """End the beats; a step with a dead node is left to Slurm. The listener goes on answering the lookouts, which
         are there until the job ends."""
+        self._lookouts.leave()
         self.listener.say_goodbye()
         began = time.monotonic()
         for child in (self._child, *self._single):

@@ -88,8 +88,6 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     assert made.within(20, lambda: set(NODES) <= made.watch.listener.seen())
     yield made
     made.watch.stop()
-    for child, _ in made.watch._lookouts._steps:
-        child.wait(5)
 
 
 def test_a_beat_that_ends_alone_is_started_again_and_its_node_is_not_dead(world: World) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +23,7 @@ class World:
         self.started: list[str] = []
         self.told: list[str] = []
         self.turns: list[str] = []
+        self.signals: list[int] = []
         (folder / "attempts" / "0001").mkdir(parents=True)
         launch = SimpleNamespace(address=AddressRule("localhost"), liveness=LivenessRule(), python="python")
         record = SimpleNamespace(host="n1", attempt=1, nodes=tuple(f"n{number}" for number in range(1, 11)))
@@ -36,7 +38,7 @@ class World:
         self.turns.append(list(argv)[-1])
         self.started.append(next(word for word in inner if word.startswith("--nodelist=")).partition("=")[2])
         self.status = None
-        return SimpleNamespace(poll=lambda: self.status)
+        return SimpleNamespace(poll=lambda: self.status, signal=self.signals.append, wait=lambda _timeout: None)
 
     def event(self, _kind: str, message: str) -> None:
         self.told.append(message)
@@ -79,3 +81,10 @@ def test_a_step_that_ends_is_started_again_a_few_times_and_then_it_is_said(world
     assert world.started == ["n2"] * 4
     (said,) = world.told
     assert said == "nobody looks out for the batch host: the step of the lookouts ended 4 times (status 1)"
+
+
+def test_no_srun_is_left_behind_and_none_is_told_to_end_its_step(world: World) -> None:
+    world.pass_by(20, "n2", "n3", "n4", "n5", "n1")
+    world.pass_by(20, "n2", "n3", "n4", "n1")
+    world.lookouts.leave()
+    assert world.signals == [signal.SIGKILL] * 2, "SIGTERM would end the step"
