@@ -205,7 +205,9 @@ def _by_itself(evidence: Evidence, told: LogVerdict | None) -> Diagnosis | None:
         return _diagnosis(evidence, told, FailureClass.DIVERGENCE, "the loss is NaN or Inf")
     failed = failure is not None or (end is not None and end.kind == "failed")
     # A run folder that takes no file takes no record of the first bad task either; srun saw one end with this status.
-    failed = failed or 0 < (evidence.srun_status or 0) < 128 or _left_others(evidence)
+    # From 129 to 192 it is a signal, which may be Slurm's own; 255 is a program's too.
+    status = evidence.srun_status or 0
+    failed = failed or 0 < status < 128 or status > 192 or _left_others(evidence)
     if told is not None and told.weight == "root":
         # Programs print errors that they survive; Slurm prints its lines only when it acts.
         if not failed and not evidence.hang and told.kind not in _SLURM_PRINTS:

@@ -55,11 +55,13 @@ def lookout_argv(nodes: Sequence[str], *, step_name: str, task: Sequence[str]) -
     """A step of one task on each of `nodes` whose srun runs on the first of them, in a step of its own.
 
     An srun that is told to end (SIGTERM: its host is shut down) ends its step on all nodes; one that is killed by
-    Slurm, as the inner one is then, leaves its step alone (both seen on 22.05).
+    Slurm, as the inner one is then, leaves its step alone (both seen on 22.05). At the job's end the inner one would
+    wait for nodes that are dead, until Slurm kills it, and hold up the end of the job on its own node.
     """
     outer = _on_each(nodes[:1], step_name, ("--gres=none",), ())
+    at_once = ("bash", "-c", "trap 'kill -KILL $!' TERM; \"$@\" & wait", step_name)
     unset = (f"--unset={name}" for name in sorted(COUNTS_OF_THE_JOB))
-    return (*outer, "env", *unset, *_on_each(nodes, step_name, ("--gres=none",), task))
+    return (*outer, *at_once, "env", *unset, *_on_each(nodes, step_name, ("--gres=none",), task))
 
 
 def test_argv(nodes: Sequence[str], *, step_name: str, gpus: bool, task: Sequence[str]) -> tuple[str, ...]:

@@ -283,6 +283,8 @@ def test_an_error_that_was_printed_proves_nothing_by_itself(line: str) -> None:
 def test_a_task_that_failed_and_could_leave_no_record_is_srun_s_to_say() -> None:
     line = "rank 0: error: checkpoints/global_step20 could not be written: [Errno 30] Read-only file system"
     assert kind(srun_status=1, log=log(line)) == "filesystem"
+    assert kind(srun_status=255, log=log(line)) == "filesystem"
+    assert kind(srun_status=143, log=log(line)) == "unknown", "a signal may be Slurm's own"
     assert kind(srun_status=None, log=log(line)) == "unknown"
     assert kind(srun_status=137, log=log(line)) == "unknown", "it was ended from outside"
 
