@@ -25,6 +25,7 @@ _LOOKOUTS = 3
 _AGAIN_AFTER = 10.0
 """Seconds between two starts."""
 _KILLED_WITHIN = 1.0
+"""Seconds that an srun may take to be gone after SIGKILL."""
 _FAILURES = 3
 """Steps that may end on nodes that live: where a site lets no srun run on other nodes, each one does at once."""
 
@@ -44,12 +45,10 @@ class Lookouts:
         """See that as many look out as can, where a job has more `healthy` nodes than its batch host."""
         if self._failed > _FAILURES or (self._starts and time.monotonic() - self._begun < _AGAIN_AFTER):
             return
-        ended = [
-            child.poll() for child, nodes in self._steps if child.poll() is not None and set(nodes) <= set(healthy)
-        ]
+        ended = [child for child, nodes in self._steps if child.poll() is not None and set(nodes) <= set(healthy)]
         self._failed += len(ended)
         if self._failed > _FAILURES:
-            many = f"the step of the lookouts ended {self._failed} times (status {ended[-1]})"
+            many = f"the step of the lookouts ended {self._failed} times (status {ended[-1].poll()})"
             self.attempt.event("note", f"nobody looks out for the batch host: {many}")
             return
         self._steps = [step for step in self._steps if step[0].poll() is None]
@@ -63,8 +62,8 @@ class Lookouts:
     def leave(self) -> None:
         """Leave the steps to themselves: without an srun of ours they go on, and end with the job.
 
-        An srun that outlives the attempt may hang with a step on a dead node, take no message of Slurm's own processes
-        on the others, and so keep the job COMPLETING and the chained job waiting (seen on 22.05).
+        One that outlived the attempt was seen to hang for minutes beside a dead node, and to take no message of Slurm's
+        own processes on the others meanwhile (22.05); the chained job did not begin.
         """
         for child, _ in self._steps:
             child.signal(signal.SIGKILL)

@@ -49,6 +49,18 @@ def identity(folder: Path) -> SimpleNamespace:
     return SimpleNamespace(**names, node_list=str(folder / "nodes"))
 
 
+def stand_in(monkeypatch: pytest.MonkeyPatch, folder: Path, record: AttemptRecord, slurm: Slurm) -> None:
+    """Let the witness find a run with this one attempt, and ask this Slurm."""
+    run = SimpleNamespace(
+        path=folder,
+        record=identity(folder),
+        launch=lambda: SimpleNamespace(liveness=LivenessRule(silent_after=4.0)),
+        attempts=lambda: [record],
+    )
+    monkeypatch.setattr(module, "RunFolder", lambda _path: run)
+    monkeypatch.setattr(module, "Slurm", lambda: slurm)
+
+
 def test_a_cancel_that_failed_is_given_again_and_the_event_is_written_once(tmp_path: Path) -> None:
     (tmp_path / "attempts" / "0001").mkdir(parents=True)
     ledger.append(tmp_path, "claimed", "claimed", attempt=1, data={"job_id": 7})
@@ -70,14 +82,7 @@ def test_the_last_try_before_the_cancel_is_a_short_one(tmp_path: Path, monkeypat
     ledger.append(tmp_path, "claimed", "claimed", attempt=1, data={"job_id": 7})
     record, slurm, tries = AttemptRecord(1, 7, 0, "node01", 1, ("node01", "node02"), 0.0), Slurm(), []
     slurm.away = False
-    run = SimpleNamespace(
-        path=tmp_path,
-        record=identity(tmp_path),
-        launch=lambda: SimpleNamespace(liveness=LivenessRule(silent_after=4.0)),
-        attempts=lambda: [record],
-    )
-    monkeypatch.setattr(module, "RunFolder", lambda _path: run)
-    monkeypatch.setattr(module, "Slurm", lambda: slurm)
+    stand_in(monkeypatch, tmp_path, record, slurm)
     monkeypatch.setattr(module, "ask", lambda *_where, timeout: tries.append(timeout) or "silent")
     monkeypatch.setenv("SLURMD_NODENAME", "node02")
     module.witness(tmp_path, 1, "localhost", 1, "silent", turn=0)
@@ -98,14 +103,7 @@ def test_a_host_that_is_back_after_a_cancel_that_failed_was_not_lost(
     (tmp_path / "attempts" / "0001").mkdir(parents=True)
     ledger.append(tmp_path, "claimed", "claimed", attempt=1, data={"job_id": 7})
     record, slurm, answers = AttemptRecord(1, 7, 0, "node01", 1, ("node01", "node02"), 0.0), Deaf(), ["silent"] * 2
-    run = SimpleNamespace(
-        path=tmp_path,
-        record=identity(tmp_path),
-        launch=lambda: SimpleNamespace(liveness=LivenessRule(silent_after=4.0)),
-        attempts=lambda: [record],
-    )
-    monkeypatch.setattr(module, "RunFolder", lambda _path: run)
-    monkeypatch.setattr(module, "Slurm", lambda: slurm)
+    stand_in(monkeypatch, tmp_path, record, slurm)
     monkeypatch.setattr(module, "ask", lambda *_where, timeout: answers.pop() if answers else None)
     module.witness(tmp_path, 1, "localhost", 1, "silent", turn=0)
     assert slurm.cancelled == []
@@ -131,14 +129,7 @@ def test_an_attempt_that_ended_on_a_host_that_cannot_say_so_is_ended_after_a_whi
     ledger.append(tmp_path, "attempt_ended", "told to end", attempt=1, data={"action": "hand_over", "class": "unknown"})
     record, slurm = AttemptRecord(1, 7, 0, "node01", 1, ("node01", "node02"), 0.0), Late()
     slurm.away = False
-    run = SimpleNamespace(
-        path=tmp_path,
-        record=identity(tmp_path),
-        launch=lambda: SimpleNamespace(liveness=LivenessRule(silent_after=4.0)),
-        attempts=lambda: [record],
-    )
-    monkeypatch.setattr(module, "RunFolder", lambda _path: run)
-    monkeypatch.setattr(module, "Slurm", lambda: slurm)
+    stand_in(monkeypatch, tmp_path, record, slurm)
     monkeypatch.setattr(module, "ask", lambda *_where, timeout: "closed")
     monkeypatch.setattr(module, "_END_IS_TOLD", 0.5)
     begun = time.monotonic()
